@@ -1,0 +1,37 @@
+//! The sample a code is chosen from.
+
+/// The most values a code is chosen from.
+pub const SAMPLE_VALUES: u32 = 4096;
+
+/// Odd multipliers of the hash.
+pub(crate) const MIX: [u32; 2] = [0x7feb_352d, 0x846c_a68b];
+
+/// Position of sample `index` among `values` values: the index itself if all are sampled, else
+/// pseudo-random. A stride would meet the same columns of a matrix again and again.
+pub fn sample_position(index: u32, values: u32) -> u32 {
+    if values <= SAMPLE_VALUES {
+        index
+    } else {
+        mix(index ^ mix(values)) % values
+    }
+}
+
+/// An integer hash: xor-shifts and odd multiplications, each a bijection of 32 bits.
+fn mix(mut x: u32) -> u32 {
+    x ^= x >> 16;
+    x = x.wrapping_mul(MIX[0]);
+    x ^= x >> 15;
+    x = x.wrapping_mul(MIX[1]);
+    x ^ (x >> 16)
+}
+
+/// How often each exponent occurs in the sample of `values`, which are at most `u32::MAX`.
+pub(super) fn histogram(values: &[u16]) -> [u32; 256] {
+    let n = values.len() as u32;
+    let mut histogram = [0; 256];
+    for index in 0..n.min(SAMPLE_VALUES) {
+        let value = values[sample_position(index, n) as usize];
+        histogram[(value >> 7 & 0xff) as usize] += 1;
+    }
+    histogram
+}

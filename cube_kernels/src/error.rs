@@ -1,0 +1,159 @@
+//! What can be wrong with a packed tensor or a request to the host codec.
+
+use thiserror::Error;
+
+/// A failure of the codec. Each carries the numbers that disagree.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum CodecError {
+    /// More values than one packed tensor can hold.
+    #[error("{values} values exceed the {limit} that one packed tensor holds; split the tensor")]
+    TooManyValues {
+        /// Values given.
+        values: u64,
+        /// The most values a packed tensor holds.
+        limit: u64,
+    },
+    /// The output slice has another length than the tensor.
+    #[error("the output holds {found} values, the packed tensor has {expected}; pass {expected}")]
+    OutputLength {
+        /// Values in the packed tensor.
+        expected: usize,
+        /// Values in the output slice.
+        found: usize,
+    },
+    /// The bytes end inside the header or code table.
+    #[error("{found} bytes are too few for the {needed} bytes of header and code table")]
+    Truncated {
+        /// Bytes needed.
+        needed: usize,
+        /// Bytes there.
+        found: usize,
+    },
+    /// The data is not a packed tensor.
+    #[error("magic {found:#010x} is not {expected:#010x} (\"LCT1\"): not a packed tensor")]
+    BadMagic {
+        /// The first word of every packed tensor.
+        expected: u32,
+        /// The first word found.
+        found: u32,
+    },
+    /// A format version this build does not read.
+    #[error("format version {found} is unknown, this build reads {supported}; upgrade lct-kernels")]
+    UnknownVersion {
+        /// Version found.
+        found: u16,
+        /// Version read by this build.
+        supported: u16,
+    },
+    /// A profile number without a meaning in this version.
+    #[error("profile number {found} is unknown to this format version")]
+    UnknownProfile {
+        /// Profile number found.
+        found: u8,
+    },
+    /// A header field disagrees with what profile and length prescribe.
+    #[error("header field `{field}` is {found}, but profile and length prescribe {expected}")]
+    HeaderField {
+        /// Name of the field in `docs/FORMAT.md`.
+        field: &'static str,
+        /// Value prescribed.
+        expected: u64,
+        /// Value found.
+        found: u64,
+    },
+    /// The blob has another length than its header prescribes.
+    #[error("the blob has {found} words, its header prescribes {expected}")]
+    BlobLength {
+        /// Words prescribed.
+        expected: u64,
+        /// Words there.
+        found: u64,
+    },
+    /// The spill buffer is shorter or longer than the header declares.
+    #[error("the spill has {found} words, the header declares {declared} and allows {bound}")]
+    SpillLength {
+        /// Words the header declares as used.
+        declared: u64,
+        /// Words there.
+        found: u64,
+        /// The most words a tensor of this size can use.
+        bound: u64,
+    },
+    /// The serialized form has another length than its header prescribes.
+    #[error("{found} bytes were given, the header prescribes {expected}")]
+    ByteLength {
+        /// Bytes prescribed.
+        expected: u64,
+        /// Bytes given.
+        found: u64,
+    },
+    /// The checksum does not match.
+    #[error("checksum {computed:#010x} computed, {stored:#010x} stored: the bytes were altered")]
+    Checksum {
+        /// Checksum stored.
+        stored: u32,
+        /// Checksum of the bytes.
+        computed: u32,
+    },
+    /// A code length is out of range.
+    #[error("symbol {symbol} has code length {length}; lengths are at most {limit}")]
+    CodeLength {
+        /// Symbol, 256 for the escape.
+        symbol: u32,
+        /// Its length.
+        length: u32,
+        /// The longest code.
+        limit: u32,
+    },
+    /// The code lengths cannot be told apart.
+    #[error("the code lengths need {sum} of 256 parts of the code space")]
+    Kraft {
+        /// Code space needed, in parts of 1/256.
+        sum: u32,
+    },
+    /// A directory entry points outside the spill buffer.
+    #[error("block {block}: spill record at word {offset} does not lie in {spill_words} words")]
+    Directory {
+        /// Block.
+        block: u32,
+        /// Word index in the directory.
+        offset: u32,
+        /// Words in the spill buffer.
+        spill_words: u32,
+    },
+    /// A marker exceeds the stream's symbols.
+    #[error("block {block}, stream {stream}: spill marker {marker} exceeds {count} symbols")]
+    Marker {
+        /// Block.
+        block: u32,
+        /// Stream.
+        stream: u32,
+        /// Marker found.
+        marker: u32,
+        /// Symbols in the stream.
+        count: u32,
+    },
+    /// A stream holds bits that are no code.
+    #[error("block {block}, stream {stream}: no code begins at symbol {symbol}")]
+    InvalidCode {
+        /// Block.
+        block: u32,
+        /// Stream.
+        stream: u32,
+        /// Symbol of the stream.
+        symbol: u32,
+    },
+    /// A stream's codes reach past its words.
+    #[error("block {block}, stream {stream}: {used} bits decoded from a stream of {capacity}")]
+    StreamOverrun {
+        /// Block.
+        block: u32,
+        /// Stream.
+        stream: u32,
+        /// Bits decoded.
+        used: u32,
+        /// Bits in the stream.
+        capacity: u32,
+    },
+}

@@ -1,0 +1,7 @@
+//! The reference codec, and the path for CPU backends: blocks run in parallel on rayon.
+
+mod decode;
+mod encode;
+
+pub use decode::{decode, decode_into};
+pub use encode::encode;

@@ -1,0 +1,97 @@
+//! Where blocks, rows and granules lie: the device's twin of [`crate::layout`].
+
+use cubecl::prelude::*;
+
+use crate::Profile;
+use crate::layout::{GRANULE, ROTATION, ROW_VALUES, STREAMS};
+
+/// A profile's constants, known when a kernel is compiled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Geometry {
+    /// Symbols in a full block's streams.
+    pub symbols: u32,
+    /// Words of a full block's streams.
+    pub words: u32,
+}
+
+impl From<Profile> for Geometry {
+    fn from(profile: Profile) -> Self {
+        Self {
+            symbols: profile.stream_symbols(),
+            words: profile.stream_words(),
+        }
+    }
+}
+
+impl Geometry {
+    /// Values in a full block.
+    pub(crate) fn block_values(self) -> u32 {
+        self.symbols * STREAMS
+    }
+}
+
+/// One block's shape.
+#[derive(CubeType, Clone, Copy)]
+pub(crate) struct Block {
+    /// Index of its first value in the tensor.
+    pub first: u32,
+    /// Number of values.
+    pub values: u32,
+    /// Rows, the last perhaps partial.
+    pub rows: u32,
+    /// Words of each stream.
+    pub words: u32,
+    /// Index of its first word among all streams' words.
+    pub stream_base: u32,
+}
+
+#[cube]
+pub(crate) fn block_count(values: u32, #[comptime] geometry: Geometry) -> u32 {
+    let full = comptime!(geometry.block_values());
+    // Not `(values + full - 1) / full`, which overflows.
+    let rest = u32::cast_from(values % full > 0);
+    values / full + rest
+}
+
+#[cube]
+pub(crate) fn block_at(index: u32, values: u32, #[comptime] geometry: Geometry) -> Block {
+    let full = comptime!(geometry.block_values());
+    let first = index * full;
+    let left = values - first;
+    let size = select(left < full, left, full);
+    let rows = (size + comptime!(ROW_VALUES - 1)) / ROW_VALUES;
+    let words = (rows * comptime!(geometry.words * GRANULE) + comptime!(geometry.symbols - 1))
+        / comptime!(geometry.symbols);
+    Block {
+        first,
+        values: size,
+        rows,
+        words,
+        stream_base: index * comptime!(geometry.words * STREAMS),
+    }
+}
+
+/// Offset in the block of the granule that stream `stream` has in row `row`.
+#[cube]
+pub(crate) fn granule_offset(stream: u32, row: u32) -> u32 {
+    let chunk = (stream - row * ROTATION) & comptime!(STREAMS - 1);
+    row * ROW_VALUES + chunk * GRANULE
+}
+
+/// Values of a granule that exist: 8, or fewer at the end of the tensor.
+#[cube]
+pub(crate) fn granule_values(offset: u32, values: u32) -> u32 {
+    let mut present = 0u32;
+    if offset < values {
+        let left = values - offset;
+        present = select(left < GRANULE, left, GRANULE);
+    }
+    present
+}
+
+/// Symbols of a stream.
+#[cube]
+pub(crate) fn stream_count(stream: u32, block: Block) -> u32 {
+    let last = block.rows - 1;
+    last * GRANULE + granule_values(granule_offset(stream, last), block.values)
+}

@@ -1,0 +1,83 @@
+//! Launching a decode.
+
+use cubecl::prelude::*;
+use cubecl::server::Handle;
+
+use super::LaunchError;
+use super::bind::{
+    BUFFER_ALIGNMENT, Blob, Dense, DenseLayout, bind, check_buffer, cube_dim, persistent_grid,
+};
+use crate::PackedLayout;
+use crate::kernels::codes::SCRATCH_WORDS;
+use crate::kernels::decode as kernel;
+use crate::kernels::geometry::Geometry;
+use crate::layout::STREAMS;
+
+/// Shared memory for the decode table, and the code table with its counts.
+const TABLE_BYTES: usize = 4 * (4096 + 32 + 9);
+
+/// Decodes a packed tensor on the device into `output`. Returns at once; the work is queued on the
+/// stream. Gaps between pitched rows are not written.
+///
+/// The packed form comes from [`encode`](super::encode) or was validated
+/// ([`Packed::validate`](crate::Packed::validate)): the device cannot report a corrupt one.
+/// `spill` holds at least the words that the header declares as used; it is `None` when they are
+/// none.
+///
+/// # Errors
+/// [`LaunchError`] if sizes, offsets or the device's limits forbid the launch; nothing is launched
+/// then.
+pub fn decode<R: Runtime>(
+    client: &ComputeClient<R>,
+    blob: Handle,
+    spill: Option<Handle>,
+    layout: &PackedLayout,
+    output: Handle,
+    dense: DenseLayout,
+) -> Result<(), LaunchError> {
+    if dense.values() != layout.values() {
+        return Err(LaunchError::ValueCount {
+            dense: dense.values(),
+            packed: layout.values(),
+        });
+    }
+    let output = Dense::new(output, dense)?;
+    // A binding is needed in any case; without spill it is never read.
+    let spill = spill
+        .filter(|spill| spill.size_in_used() > 0)
+        .unwrap_or_else(|| blob.clone());
+    check_buffer("spill", &spill, 0, BUFFER_ALIGNMENT)?;
+    let blob = Blob::new(blob, *layout)?;
+    if layout.blocks() == 0 {
+        return Ok(());
+    }
+
+    let geometry = Geometry::from(layout.profile());
+    let staged = TABLE_BYTES + (geometry.words * STREAMS * 4) as usize;
+    let unstaged = TABLE_BYTES + (SCRATCH_WORDS * 4) as usize;
+    let stage = client.properties().hardware.max_shared_memory_size >= staged;
+    let shared_memory = if stage { staged } else { unstaged };
+    let cube_dim = cube_dim(client, shared_memory)?;
+
+    // SAFETY: sizes were checked above, and the kernel's indices stay below them.
+    unsafe {
+        kernel::decode::launch_unchecked::<R>(
+            client,
+            persistent_grid(client, layout.blocks(), shared_memory),
+            cube_dim,
+            blob.head(),
+            blob.plane(),
+            blob.streams(),
+            bind(&spill, spill.size_in_used() / 4),
+            output.wide(&blob),
+            output.narrow(),
+            layout.values() as u32,
+            output.row_len,
+            output.row_pitch,
+            geometry,
+            output.access,
+            stage,
+        );
+    }
+    Ok(())
+}
