@@ -1,0 +1,139 @@
+//! What a user may choose, with a default for each choice.
+
+use lct_kernels::{CodecConfig, Family, Profile};
+use serde::{Deserialize, Serialize};
+
+use crate::error::ConfigError;
+
+/// How many bytes of dense tensors stay in the hot window of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HotWindow {
+    /// A fraction of the most logical bytes that lived on the device at one time so far, so that the
+    /// window grows with the program during its first step and then stays as it is.
+    Fraction(f64),
+    /// A fixed number of bytes. Zero packs every tensor as soon as it exists.
+    Bytes(u64),
+}
+
+/// The configuration of [`LctBackend`](crate::LctBackend) on one device.
+///
+/// Every field has a default that needs no choice. Set it with
+/// [`LctBackend::configure`](crate::LctBackend::configure) before the device is first used.
+///
+/// ```
+/// use burn_lct::{HotWindow, LctConfig};
+///
+/// let config = LctConfig::default()
+///     .with_hot_window(HotWindow::Bytes(64 << 20))
+///     .with_min_elements(4096);
+/// assert!(config.validate().is_ok());
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LctConfig {
+    /// Dense bytes that the hot window may hold before its oldest living tensors are packed.
+    pub hot_window: HotWindow,
+    /// The smallest tensor, in elements, that is ever packed. Smaller ones stay dense.
+    pub min_elements: usize,
+    /// The stream capacity: how many bits per exponent the packed form allots.
+    pub profile: Profile,
+    /// Where the Huffman code comes from.
+    pub family: Family,
+    /// Bytes of worst-case spill that may be reserved for encodes whose outcome the host has not read
+    /// yet. It bounds how far the host runs ahead of the accelerator, and what that costs.
+    pub spill_reserve: u64,
+    /// Decode every packed tensor at once and compare it with the original. Slow: for finding faults.
+    pub verify: bool,
+}
+
+impl Default for LctConfig {
+    fn default() -> Self {
+        Self {
+            hot_window: HotWindow::Fraction(1.0 / 16.0),
+            min_elements: 16_384,
+            profile: Profile::default(),
+            family: Family::default(),
+            spill_reserve: 256 << 20,
+            verify: false,
+        }
+    }
+}
+
+impl LctConfig {
+    /// Sets the [hot window](Self::hot_window).
+    #[must_use]
+    pub fn with_hot_window(mut self, hot_window: HotWindow) -> Self {
+        self.hot_window = hot_window;
+        self
+    }
+
+    /// Sets the [smallest tensor](Self::min_elements) that is packed, in elements.
+    #[must_use]
+    pub fn with_min_elements(mut self, min_elements: usize) -> Self {
+        self.min_elements = min_elements;
+        self
+    }
+
+    /// Sets the codec's [profile](Self::profile).
+    #[must_use]
+    pub fn with_profile(mut self, profile: Profile) -> Self {
+        self.profile = profile;
+        self
+    }
+
+    /// Sets the [family](Self::family) from which the codebook is taken.
+    #[must_use]
+    pub fn with_family(mut self, family: Family) -> Self {
+        self.family = family;
+        self
+    }
+
+    /// Sets the [spill reserve](Self::spill_reserve), in bytes.
+    #[must_use]
+    pub fn with_spill_reserve(mut self, bytes: u64) -> Self {
+        self.spill_reserve = bytes;
+        self
+    }
+
+    /// Sets the [verify mode](Self::verify).
+    #[must_use]
+    pub fn with_verify(mut self, verify: bool) -> Self {
+        self.verify = verify;
+        self
+    }
+
+    /// Checks that the configuration can be used.
+    ///
+    /// # Errors
+    /// Says which field is out of range, with its value and the range.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        if let HotWindow::Fraction(given) = self.hot_window
+            && !(given > 0.0 && given < 1.0)
+        {
+            return Err(ConfigError::Fraction {
+                name: "hot_window",
+                given,
+            });
+        }
+        if self.min_elements == 0 {
+            return Err(ConfigError::MinElements { given: 0 });
+        }
+        let needed = 128 * 1024;
+        if self.spill_reserve < needed {
+            return Err(ConfigError::SpillReserve {
+                given: self.spill_reserve,
+                needed,
+            });
+        }
+        Ok(())
+    }
+
+    /// The part of the configuration that the codec takes.
+    pub(crate) fn codec(&self) -> CodecConfig {
+        CodecConfig {
+            profile: self.profile,
+            family: self.family,
+        }
+    }
+}

@@ -1,0 +1,24 @@
+#![doc = include_str!("../README.md")]
+
+mod backend;
+mod config;
+mod device;
+mod error;
+#[cfg(feature = "train")]
+mod metric;
+mod ops;
+mod report;
+mod residency;
+mod store;
+mod tensor;
+
+pub use backend::LctBackend;
+pub use config::{HotWindow, LctConfig};
+pub use error::ConfigError;
+pub use lct_kernels as kernels;
+pub use lct_kernels::{Family, Profile};
+#[cfg(feature = "train")]
+pub use metric::LctMemoryMetric;
+pub use report::MemoryReport;
+pub use store::{PackRequest, PackedStore};
+pub use tensor::LctTensor;

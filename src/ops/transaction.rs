@@ -1,0 +1,26 @@
+//! Reading several tensors back at once, as one transaction of `B`: read one by one, each would
+//! wait for the device by itself.
+
+use burn_backend::ExecutionError;
+use burn_backend::ops::{TransactionOps, TransactionPrimitive, TransactionPrimitiveData};
+
+use crate::LctBackend;
+use crate::store::PackedStore;
+use crate::tensor::LctTensor;
+
+impl<B: PackedStore> TransactionOps<Self> for LctBackend<B> {
+    fn tr_execute(
+        transaction: TransactionPrimitive<Self>,
+    ) -> impl Future<Output = Result<TransactionPrimitiveData, ExecutionError>> + Send {
+        B::tr_execute(TransactionPrimitive::new(
+            transaction
+                .read_floats
+                .into_iter()
+                .map(LctTensor::dense)
+                .collect(),
+            transaction.read_qfloats,
+            transaction.read_ints,
+            transaction.read_bools,
+        ))
+    }
+}

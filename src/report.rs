@@ -1,0 +1,342 @@
+//! What the decorator knows about a device's memory, readable from any thread without touching the device.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use serde::{Deserialize, Serialize};
+
+/// A snapshot of one device's packed and dense tensors, in bytes unless said otherwise.
+///
+/// *Logical* bytes are what plain Burn would hold: elements times two for BF16. All `peak_*` values are
+/// the largest seen since the device was first used (or since
+/// [`reset_peaks`](crate::LctBackend::reset_peaks)), each for itself.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct MemoryReport {
+    /// Logical bytes of the living BF16 tensors that the residency manages.
+    pub logical_bytes: u64,
+    /// Bytes of their packed forms, spill excluded.
+    pub packed_bytes: u64,
+    /// Bytes that spilled, as far as the host knows yet.
+    pub spill_bytes: u64,
+    /// Dense bytes in the hot window: tensors not packed yet, and decoded copies.
+    pub window_bytes: u64,
+    /// Dense bytes of tensors that stay so because packing them would not pay or their layout cannot be packed.
+    pub kept_dense_bytes: u64,
+    /// The largest `logical_bytes`.
+    pub peak_logical_bytes: u64,
+    /// The largest `packed_bytes`.
+    pub peak_packed_bytes: u64,
+    /// The largest `spill_bytes`.
+    pub peak_spill_bytes: u64,
+    /// The largest `window_bytes`.
+    pub peak_window_bytes: u64,
+    /// The largest `kept_dense_bytes`.
+    pub peak_kept_dense_bytes: u64,
+    /// The largest sum of packed, spill, window and kept dense bytes.
+    pub peak_resident_bytes: u64,
+    /// Tensors encoded so far.
+    pub encodes: u64,
+    /// Logical bytes encoded so far.
+    pub encoded_bytes: u64,
+    /// Packed bytes, spill included, that those encodes produced.
+    pub encoded_to_bytes: u64,
+    /// Tensors decoded so far.
+    pub decodes: u64,
+    /// Logical bytes decoded so far.
+    pub decoded_bytes: u64,
+    /// Encodes given up because the result would not have been at least 5 % smaller.
+    pub incompressible: u64,
+    /// Tensors that were not packed because of their memory layout (overlapping or scattered).
+    pub unpackable_layouts: u64,
+    /// Encodes that failed or whose verification found a difference; those tensors stayed dense.
+    pub failed_encodes: u64,
+    /// Float tensors of another type than BF16 that passed through untouched.
+    pub passed_other_dtype: u64,
+    /// BF16 tensors below `min_elements` that passed through untouched.
+    pub passed_small: u64,
+    /// Int and bool tensors that operations returned; they are never touched.
+    pub passed_int_bool: u64,
+}
+
+impl MemoryReport {
+    /// Logical bytes over packed bytes, spill and metadata included, of all encodes so far; 1 if there was none.
+    #[must_use]
+    pub fn ratio(&self) -> f64 {
+        if self.encoded_to_bytes == 0 {
+            1.0
+        } else {
+            self.encoded_bytes as f64 / self.encoded_to_bytes as f64
+        }
+    }
+
+    /// Bytes now on the device for the managed tensors, in whatever form.
+    #[must_use]
+    pub fn resident_bytes(&self) -> u64 {
+        self.packed_bytes + self.spill_bytes + self.window_bytes + self.kept_dense_bytes
+    }
+}
+
+impl std::fmt::Display for MemoryReport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        const MIB: f64 = (1 << 20) as f64;
+        let mib = |bytes: u64| bytes as f64 / MIB;
+        writeln!(
+            f,
+            "LCT: at most {:.1} MiB resident for {:.1} MiB of BF16 tensors ({:.1} % less), packed at {:.3}x",
+            mib(self.peak_resident_bytes),
+            mib(self.peak_logical_bytes),
+            100.0 * (1.0 - self.peak_resident_bytes as f64 / self.peak_logical_bytes.max(1) as f64),
+            self.ratio(),
+        )?;
+        writeln!(
+            f,
+            "  peaks    packed {:.1} MiB, hot window {:.1} MiB, spill {:.1} MiB, kept dense {:.1} MiB",
+            mib(self.peak_packed_bytes),
+            mib(self.peak_window_bytes),
+            mib(self.peak_spill_bytes),
+            mib(self.peak_kept_dense_bytes),
+        )?;
+        writeln!(
+            f,
+            "  encoded  {} tensors, {:.1} MiB; decoded {} tensors, {:.1} MiB",
+            self.encodes,
+            mib(self.encoded_bytes),
+            self.decodes,
+            mib(self.decoded_bytes),
+        )?;
+        write!(
+            f,
+            "  passed   {} small, {} of another float type, {} int or bool; incompressible {}, unpackable layout {}, failed {}",
+            self.passed_small,
+            self.passed_other_dtype,
+            self.passed_int_bool,
+            self.incompressible,
+            self.unpackable_layouts,
+            self.failed_encodes,
+        )
+    }
+}
+
+/// A level that goes up and down, with the highest it ever was.
+#[derive(Debug, Default)]
+pub(crate) struct Gauge {
+    now: AtomicU64,
+    peak: AtomicU64,
+}
+
+impl Gauge {
+    pub(crate) fn add(&self, amount: u64) {
+        let now = self.now.fetch_add(amount, Relaxed) + amount;
+        self.peak.fetch_max(now, Relaxed);
+    }
+
+    pub(crate) fn sub(&self, amount: u64) {
+        self.now.fetch_sub(amount, Relaxed);
+    }
+
+    pub(crate) fn now(&self) -> u64 {
+        self.now.load(Relaxed)
+    }
+
+    pub(crate) fn peak(&self) -> u64 {
+        self.peak.load(Relaxed)
+    }
+
+    fn reset_peak(&self) {
+        self.peak.store(self.now(), Relaxed);
+    }
+}
+
+/// The counters behind a [`MemoryReport`]; one set per device.
+#[derive(Debug, Default)]
+pub(crate) struct Stats {
+    pub(crate) logical: Gauge,
+    packed: Gauge,
+    spill: Gauge,
+    window: Gauge,
+    kept_dense: Gauge,
+    resident: Gauge,
+    encodes: AtomicU64,
+    encoded: AtomicU64,
+    encoded_to: AtomicU64,
+    decodes: AtomicU64,
+    decoded: AtomicU64,
+    incompressible: AtomicU64,
+    unpackable: AtomicU64,
+    failed: AtomicU64,
+    passed_other_dtype: AtomicU64,
+    passed_small: AtomicU64,
+    passed_int_bool: AtomicU64,
+}
+
+/// Why a tensor that was to be packed stayed dense.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum KeptDense {
+    /// The packed form would not be at least 5 % smaller.
+    Incompressible,
+    /// The memory layout overlaps or scatters.
+    Layout,
+    /// The encode failed, or its verification did.
+    Failed,
+}
+
+impl Stats {
+    pub(crate) fn window_add(&self, bytes: u64) {
+        self.window.add(bytes);
+        self.resident.add(bytes);
+    }
+
+    pub(crate) fn window_sub(&self, bytes: u64) {
+        self.window.sub(bytes);
+        self.resident.sub(bytes);
+    }
+
+    pub(crate) fn window_now(&self) -> u64 {
+        self.window.now()
+    }
+
+    pub(crate) fn on_decode(&self, logical: u64) {
+        self.decodes.fetch_add(1, Relaxed);
+        self.decoded.fetch_add(logical, Relaxed);
+    }
+
+    pub(crate) fn on_other_dtype(&self) {
+        self.passed_other_dtype.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn on_small(&self) {
+        self.passed_small.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn on_int_bool(&self) {
+        self.passed_int_bool.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn reset_peaks(&self) {
+        for gauge in [
+            &self.logical,
+            &self.packed,
+            &self.spill,
+            &self.window,
+            &self.kept_dense,
+            &self.resident,
+        ] {
+            gauge.reset_peak();
+        }
+    }
+
+    pub(crate) fn report(&self) -> MemoryReport {
+        MemoryReport {
+            logical_bytes: self.logical.now(),
+            packed_bytes: self.packed.now(),
+            spill_bytes: self.spill.now(),
+            window_bytes: self.window.now(),
+            kept_dense_bytes: self.kept_dense.now(),
+            peak_logical_bytes: self.logical.peak(),
+            peak_packed_bytes: self.packed.peak(),
+            peak_spill_bytes: self.spill.peak(),
+            peak_window_bytes: self.window.peak(),
+            peak_kept_dense_bytes: self.kept_dense.peak(),
+            peak_resident_bytes: self.resident.peak(),
+            encodes: self.encodes.load(Relaxed),
+            encoded_bytes: self.encoded.load(Relaxed),
+            encoded_to_bytes: self.encoded_to.load(Relaxed),
+            decodes: self.decodes.load(Relaxed),
+            decoded_bytes: self.decoded.load(Relaxed),
+            incompressible: self.incompressible.load(Relaxed),
+            unpackable_layouts: self.unpackable.load(Relaxed),
+            failed_encodes: self.failed.load(Relaxed),
+            passed_other_dtype: self.passed_other_dtype.load(Relaxed),
+            passed_small: self.passed_small.load(Relaxed),
+            passed_int_bool: self.passed_int_bool.load(Relaxed),
+        }
+    }
+}
+
+/// The share of one packed (or given up) tensor in the counters. Dropping it takes the share out again,
+/// so that the books stay right on every path.
+#[derive(Debug)]
+pub(crate) struct Footprint {
+    stats: Arc<Stats>,
+    logical: u64,
+    packed: AtomicU64,
+    spill: AtomicU64,
+    kept_dense: AtomicU64,
+}
+
+impl Footprint {
+    /// A tensor of `logical` bytes whose packed form takes `packed` bytes without its spill.
+    pub(crate) fn packed(stats: &Arc<Stats>, logical: u64, packed: u64) -> Self {
+        stats.encodes.fetch_add(1, Relaxed);
+        stats.encoded.fetch_add(logical, Relaxed);
+        stats.encoded_to.fetch_add(packed, Relaxed);
+        stats.packed.add(packed);
+        stats.resident.add(packed);
+        Self {
+            stats: stats.clone(),
+            logical,
+            packed: AtomicU64::new(packed),
+            spill: AtomicU64::new(0),
+            kept_dense: AtomicU64::new(0),
+        }
+    }
+
+    /// A tensor of `logical` bytes that stays dense.
+    pub(crate) fn kept_dense(stats: &Arc<Stats>, logical: u64, why: KeptDense) -> Self {
+        let footprint = Self {
+            stats: stats.clone(),
+            logical,
+            packed: AtomicU64::new(0),
+            spill: AtomicU64::new(0),
+            kept_dense: AtomicU64::new(0),
+        };
+        footprint.enter_dense(why);
+        footprint
+    }
+
+    /// Records what the encode spilled, once that is known.
+    pub(crate) fn set_spill(&self, bytes: u64) {
+        self.spill.store(bytes, Relaxed);
+        self.stats.encoded_to.fetch_add(bytes, Relaxed);
+        self.stats.spill.add(bytes);
+        self.stats.resident.add(bytes);
+    }
+
+    /// The packed form was given up for the dense one.
+    #[cfg(feature = "cube")]
+    pub(crate) fn give_up(&self, why: KeptDense) {
+        let packed = self.packed.swap(0, Relaxed);
+        let spill = self.spill.swap(0, Relaxed);
+        self.stats.packed.sub(packed);
+        self.stats.spill.sub(spill);
+        self.stats.resident.sub(packed + spill);
+        self.stats.encodes.fetch_sub(1, Relaxed);
+        self.stats.encoded.fetch_sub(self.logical, Relaxed);
+        self.stats.encoded_to.fetch_sub(packed + spill, Relaxed);
+        self.enter_dense(why);
+    }
+
+    fn enter_dense(&self, why: KeptDense) {
+        let counter = match why {
+            KeptDense::Incompressible => &self.stats.incompressible,
+            KeptDense::Layout => &self.stats.unpackable,
+            KeptDense::Failed => &self.stats.failed,
+        };
+        counter.fetch_add(1, Relaxed);
+        self.kept_dense.store(self.logical, Relaxed);
+        self.stats.kept_dense.add(self.logical);
+        self.stats.resident.add(self.logical);
+    }
+}
+
+impl Drop for Footprint {
+    fn drop(&mut self) {
+        let packed = *self.packed.get_mut();
+        let spill = *self.spill.get_mut();
+        let dense = *self.kept_dense.get_mut();
+        self.stats.packed.sub(packed);
+        self.stats.spill.sub(spill);
+        self.stats.kept_dense.sub(dense);
+        self.stats.resident.sub(packed + spill + dense);
+    }
+}

@@ -1,0 +1,176 @@
+//! What is dense and what is packed: one manager per device.
+//!
+//! Every fresh BF16 tensor enters the *hot window*. When the window holds more than its budget, the tensors that were
+//! not used for longest are packed. So what dies young dies dense and costs nothing. Decoded copies are entries of
+//! the same window whose eviction is free.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use burn_backend::DType;
+use burn_backend::tensor::Device;
+
+use crate::config::{HotWindow, LctConfig};
+use crate::report::Stats;
+use crate::store::{PackRequest, PackedStore};
+use crate::tensor::{State, Storage};
+
+mod defer;
+mod registry;
+mod window;
+
+pub(crate) use defer::defer_evictions;
+use window::Window;
+
+/// The manager of one device's float tensors.
+pub(crate) struct Residency<B: PackedStore> {
+    config: LctConfig,
+    stats: Arc<Stats>,
+    window: Mutex<Window<B>>,
+    /// Held while tensors are packed, so that two threads never wait for each other's storages.
+    evicting: Mutex<()>,
+}
+
+impl<B: PackedStore> Residency<B> {
+    fn new(config: LctConfig) -> Self {
+        Self {
+            config,
+            stats: Arc::default(),
+            window: Mutex::new(Window::default()),
+            evicting: Mutex::new(()),
+        }
+    }
+
+    pub(crate) fn stats(&self) -> &Arc<Stats> {
+        &self.stats
+    }
+
+    pub(crate) fn config(&self) -> &LctConfig {
+        &self.config
+    }
+
+    /// Puts a storage that has just become dense, or was just used, at the young end of the window.
+    pub(crate) fn admit(&self, storage: &Arc<Storage<B>>) {
+        self.window().push(storage);
+        let budget = self.budget();
+        // A lazy backend's plans would be cut here: it gets as much again, until the next natural break.
+        let limit = if B::LAZY { 2 * budget } else { budget };
+        if self.stats.window_now() > limit {
+            self.evict(budget);
+        }
+    }
+
+    /// Puts a storage at the young end of the window without packing others for it.
+    pub(crate) fn touch(&self, storage: &Arc<Storage<B>>) {
+        if B::LAZY {
+            self.window().push(storage);
+        }
+    }
+
+    /// Brings the window down to its budget, where a lazy backend's plans break anyway.
+    pub(crate) fn natural_break(&self) {
+        let budget = self.budget();
+        if B::LAZY && self.stats.window_now() > budget {
+            self.evict(budget);
+        }
+    }
+
+    fn budget(&self) -> u64 {
+        match self.config.hot_window {
+            HotWindow::Bytes(bytes) => bytes,
+            HotWindow::Fraction(fraction) => (self.stats.logical.peak() as f64 * fraction) as u64,
+        }
+    }
+
+    fn window(&self) -> std::sync::MutexGuard<'_, Window<B>> {
+        self.window.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Packs the oldest living tensors of the window until it holds at most `budget` bytes.
+    fn evict(&self, budget: u64) {
+        if defer::is_deferred() {
+            return;
+        }
+        // Another thread is at it already: the window is over its budget for just that long.
+        let Ok(_evicting) = self.evicting.try_lock() else {
+            return;
+        };
+        let excess = self.stats.window_now().saturating_sub(budget);
+        let victims = self.window().oldest(excess);
+
+        // All locks are taken before the first pack, so that a lazy backend gets one batch.
+        let mut slots = Vec::new();
+        let mut tensors = Vec::new();
+        for storage in &victims {
+            let mut state = storage.lock();
+            match std::mem::replace(&mut *state, State::Taken) {
+                State::Dense(tensor) => {
+                    tensors.push(tensor);
+                    slots.push((storage, state));
+                }
+                State::Copied(packed, _copy) => {
+                    *state = State::Packed(packed);
+                    self.stats.window_sub(storage.bytes());
+                }
+                other => *state = other,
+            }
+        }
+        if tensors.is_empty() {
+            return;
+        }
+        let _span = tracing::trace_span!("lct_encode", tensors = tensors.len()).entered();
+        let packed = B::pack(tensors, &self.request());
+        for ((storage, mut state), packed) in slots.into_iter().zip(packed) {
+            *state = State::Packed(packed);
+            self.stats.window_sub(storage.bytes());
+        }
+    }
+
+    fn request(&self) -> PackRequest {
+        PackRequest {
+            codec: self.config.codec(),
+            verify: self.config.verify,
+            spill_reserve: self.config.spill_reserve,
+            stats: self.stats.clone(),
+        }
+    }
+}
+
+/// Whether a tensor of this type and size is one to manage; counts those that are not.
+pub(crate) fn admits<B: PackedStore>(
+    residency: &Residency<B>,
+    dtype: DType,
+    elements: usize,
+) -> bool {
+    if dtype != DType::BF16 {
+        residency.stats.on_other_dtype();
+        false
+    } else if elements < residency.config.min_elements
+        || elements as u64 > lct_kernels::layout::MAX_VALUES
+    {
+        residency.stats.on_small();
+        false
+    } else {
+        true
+    }
+}
+
+/// Counts an int or bool tensor that an operation returned.
+pub(crate) fn passed_int_bool<B: PackedStore>(device: &Device<B>) {
+    Residency::<B>::of(device).stats.on_int_bool();
+}
+
+/// Tells the residency of `device` that a lazy backend's plans break here.
+pub(crate) fn natural_break<B: PackedStore>(device: &Device<B>) {
+    if B::LAZY {
+        Residency::<B>::of(device).natural_break();
+    }
+}
+
+impl<B: PackedStore> std::fmt::Debug for Residency<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Residency")
+            .field("config", &self.config)
+            .field("window_bytes", &self.stats.window_now())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,352 @@
+//! [`PackedStore`] for `CubeBackend`: the CubeCL kernels, on the device.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use burn_backend::tensor::{Device, FloatTensor};
+use burn_backend::{DType, TensorMetadata};
+use burn_cubecl::{
+    BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement, tensor::CubeTensor,
+};
+use burn_std::Metadata;
+use cubecl::{client::ComputeClient, prelude::TensorBinding, server::Handle};
+use lct_kernels::PackedLayout;
+use lct_kernels::header::SPILL_WORDS_WORD;
+use lct_kernels::launch::{self, DenseLayout};
+
+use super::reserve::Reserve;
+use super::{PackRequest, PackedStore};
+use crate::report::{Footprint, KeptDense};
+
+/// A CubeCL tensor in packed form. Shared, because its encode status is settled later.
+pub struct CubePacked<R: CubeRuntime>(Arc<Shared<R>>);
+
+pub(super) struct Shared<R: CubeRuntime> {
+    client: ComputeClient<R>,
+    device: R::Device,
+    meta: Metadata,
+    footprint: Footprint,
+    form: Mutex<Form<R>>,
+}
+
+enum Form<R: CubeRuntime> {
+    Packed(PackedBuffers),
+    Dense(CubeTensor<R>),
+}
+
+struct PackedBuffers {
+    layout: PackedLayout,
+    rows: DenseLayout,
+    blob: Handle,
+    /// The worst case until the status is known, then what was used. `None`: nothing spilled.
+    spill: Option<Handle>,
+}
+
+impl<R, F, I, BT> PackedStore for CubeBackend<R, F, I, BT>
+where
+    R: CubeRuntime,
+    F: FloatElement,
+    I: IntElement,
+    BT: BoolElement,
+{
+    type Packed = CubePacked<R>;
+
+    const LAZY: bool = false;
+
+    fn pack(tensors: Vec<FloatTensor<Self>>, request: &PackRequest) -> Vec<CubePacked<R>> {
+        tensors
+            .into_iter()
+            .map(|tensor| CubePacked::pack(tensor, request))
+            .collect()
+    }
+
+    fn unpack(packed: &CubePacked<R>) -> FloatTensor<Self> {
+        packed.unpack()
+    }
+
+    fn settle(device: &Device<Self>) {
+        Reserve::<R>::of(device).settle_all();
+    }
+}
+
+impl<R: CubeRuntime> CubePacked<R> {
+    /// Packs one tensor in its memory order, or keeps it dense and counts why.
+    pub(super) fn pack(tensor: CubeTensor<R>, request: &PackRequest) -> Self {
+        match Self::try_pack(&tensor, request) {
+            Ok(packed) => packed,
+            Err(why) => {
+                let logical = 2 * tensor.shape().num_elements() as u64;
+                let footprint = Footprint::kept_dense(&request.stats, logical, why);
+                Self::new(tensor.clone(), footprint, Form::Dense(tensor))
+            }
+        }
+    }
+
+    fn new(tensor: CubeTensor<R>, footprint: Footprint, form: Form<R>) -> Self {
+        Self(Arc::new(Shared {
+            client: tensor.client,
+            device: tensor.device,
+            meta: *tensor.meta,
+            footprint,
+            form: Mutex::new(form),
+        }))
+    }
+
+    fn try_pack(tensor: &CubeTensor<R>, request: &PackRequest) -> Result<Self, KeptDense> {
+        let logical = 2 * tensor.shape().num_elements() as u64;
+        let rows = memory_rows(&tensor.meta).ok_or(KeptDense::Layout)?;
+        let failed = |error: &dyn std::fmt::Display| {
+            tracing::error!(%error, shape = ?tensor.shape(), "an encode failed; the tensor stays dense");
+            KeptDense::Failed
+        };
+        let layout = PackedLayout::new(rows.row_len * rows.rows, request.codec.profile)
+            .map_err(|error| failed(&error))?;
+        if !PackRequest::pays(layout.blob_bytes(), logical) {
+            return Err(KeptDense::Incompressible);
+        }
+        let bound = layout.spill_bound_bytes();
+        let reserve = Reserve::<R>::of(&tensor.device);
+        reserve.make_room(bound, request.spill_reserve);
+
+        let client = &tensor.client;
+        let blob = client.empty(layout.blob_bytes() as usize);
+        let spill = client.empty(bound.max(4) as usize);
+        launch::encode(
+            client,
+            tensor.handle.clone(),
+            rows,
+            &request.codec,
+            blob.clone(),
+            spill.clone(),
+        )
+        .map_err(|error| failed(&error))?;
+        let buffers = PackedBuffers {
+            layout,
+            rows,
+            blob,
+            spill: Some(spill),
+        };
+        if request.verify {
+            verify(tensor, &buffers).map_err(|error| failed(&error))?;
+        }
+        let footprint = Footprint::packed(&request.stats, logical, layout.blob_bytes());
+        let packed = Self::new(tensor.clone(), footprint, Form::Packed(buffers));
+        reserve.watch(&packed.0, bound);
+        Ok(packed)
+    }
+
+    /// Decodes to the layout that the tensor had.
+    pub(super) fn unpack(&self) -> CubeTensor<R> {
+        match &*self.0.lock() {
+            Form::Dense(tensor) => tensor.clone(),
+            Form::Packed(buffers) => self.0.decode(buffers),
+        }
+    }
+}
+
+impl<R: CubeRuntime> Shared<R> {
+    fn lock(&self) -> MutexGuard<'_, Form<R>> {
+        self.form.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn decode(&self, buffers: &PackedBuffers) -> CubeTensor<R> {
+        let handle = decode(&self.client, buffers)
+            .unwrap_or_else(|error| panic!("a packed tensor cannot be decoded: {error}"));
+        CubeTensor::new(
+            self.client.clone(),
+            handle,
+            self.meta.clone(),
+            self.device.clone(),
+            DType::BF16,
+        )
+    }
+
+    /// The part of the blob that tells how many words spilled, or `None` if there is nothing to learn.
+    pub(super) fn status(&self) -> Option<Handle> {
+        match &*self.lock() {
+            Form::Dense(_) => None,
+            Form::Packed(buffers) => Some(status(&buffers.blob)),
+        }
+    }
+
+    /// Gives back what the encode did not spill, or the whole packed form if it was not worth it.
+    pub(super) fn settle(&self, spill_words: u32) {
+        let mut form = self.lock();
+        let Form::Packed(buffers) = &mut *form else {
+            return;
+        };
+        let spilled = 4 * u64::from(spill_words);
+        if !PackRequest::pays(
+            buffers.layout.blob_bytes() + spilled,
+            buffers.layout.dense_bytes(),
+        ) {
+            let dense = self.decode(buffers);
+            self.footprint.give_up(KeptDense::Incompressible);
+            *form = Form::Dense(dense);
+            return;
+        }
+        self.footprint.set_spill(spilled);
+        let worst_case = buffers.spill.take();
+        buffers.spill = worst_case
+            .filter(|_| spill_words > 0)
+            .map(|worst_case| trimmed(&self.client, worst_case, spill_words as usize));
+    }
+}
+
+/// The word of the blob's header that counts the spilled words.
+fn status(blob: &Handle) -> Handle {
+    let start = 4 * SPILL_WORDS_WORD as u64;
+    let rest = blob.size_in_used() - start - 4;
+    blob.clone().offset_start(start).offset_end(rest)
+}
+
+fn decode<R: CubeRuntime>(
+    client: &ComputeClient<R>,
+    buffers: &PackedBuffers,
+) -> Result<Handle, launch::LaunchError> {
+    let rows = buffers.rows;
+    let output = client.empty(span_bytes(rows));
+    launch::decode(
+        client,
+        buffers.blob.clone(),
+        buffers.spill.clone(),
+        &buffers.layout,
+        output.clone(),
+        rows,
+    )?;
+    Ok(output)
+}
+
+/// The bytes from the first value to the last, with the padding between rows.
+fn span_bytes(rows: DenseLayout) -> usize {
+    let values = (rows.rows - 1) * rows.row_pitch + rows.row_len;
+    // Kernels read 16 bytes at a time.
+    (2 * values).next_multiple_of(16)
+}
+
+/// Copies the used words into a buffer of their size.
+fn trimmed<R: CubeRuntime>(client: &ComputeClient<R>, worst_case: Handle, words: usize) -> Handle {
+    // Few different sizes, so that the pools find their pages again.
+    const BUCKET: usize = 4096;
+    let exact = client.empty((4 * words).next_multiple_of(BUCKET));
+    let binding = |handle: Handle| TensorBinding::<R> {
+        handle: handle.binding(),
+        shape: [words].into(),
+        strides: [1].into(),
+        runtime: std::marker::PhantomData,
+    };
+    cubecl::std::tensor::copy_into(
+        client,
+        binding(worst_case),
+        binding(exact.clone()),
+        cubecl::ir::ElemType::UInt(cubecl::ir::UIntKind::U32).into(),
+    );
+    exact
+}
+
+/// Decodes at once and compares every value with the original's.
+fn verify<R: CubeRuntime>(
+    tensor: &CubeTensor<R>,
+    buffers: &PackedBuffers,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let decoded = decode(&tensor.client, buffers)?;
+    let read = tensor
+        .client
+        .read_async(vec![tensor.handle.clone(), decoded]);
+    let bytes = cubecl::future::block_on(read).map_err(|error| error.to_string())?;
+    let DenseLayout {
+        row_len,
+        row_pitch,
+        rows,
+    } = buffers.rows;
+    for row in 0..rows {
+        let span = 2 * row * row_pitch..2 * (row * row_pitch + row_len);
+        if bytes[0][span.clone()] != bytes[1][span] {
+            return Err(format!("row {row} of {rows} decodes to other bits").into());
+        }
+    }
+    Ok(())
+}
+
+/// How the tensor's values lie in memory: equal rows at an equal pitch, whatever the order of the
+/// dimensions; `None` if they overlap or scatter.
+fn memory_rows(meta: &Metadata) -> Option<DenseLayout> {
+    let mut dims: Vec<(usize, usize)> = meta
+        .strides()
+        .iter()
+        .zip(meta.shape().iter())
+        // A broadcast dimension shows the same memory again.
+        .filter(|&(&stride, &size)| size != 1 && stride != 0)
+        .map(|(&stride, &size)| (stride, size))
+        .collect();
+    if meta.shape().iter().any(|&size| size == 0) {
+        return None;
+    }
+    dims.sort_unstable();
+    let mut row_len = 1;
+    let mut dims = dims.into_iter().peekable();
+    while let Some((_, size)) = dims.next_if(|&(stride, _)| stride == row_len) {
+        row_len *= size;
+    }
+    let Some(&(row_pitch, _)) = dims.peek() else {
+        return Some(DenseLayout {
+            row_len,
+            row_pitch: row_len,
+            rows: 1,
+        });
+    };
+    let mut rows = 1;
+    while let Some((_, size)) = dims.next_if(|&(stride, _)| stride == row_pitch * rows) {
+        rows *= size;
+    }
+    // A pitch of twice the row is a piece of something wider: its gaps are another tensor's, not padding.
+    let padded = row_pitch > row_len && row_pitch < 2 * row_len.max(256);
+    (dims.next().is_none() && padded).then_some(DenseLayout {
+        row_len,
+        row_pitch,
+        rows,
+    })
+}
+
+impl<R: CubeRuntime> std::fmt::Debug for CubePacked<R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CubePacked")
+            .field("meta", &self.0.meta)
+            .field("footprint", &self.0.footprint)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(shape: &[usize], strides: &[usize]) -> Option<(usize, usize, usize)> {
+        let meta = Metadata::new(shape.to_vec(), strides.to_vec());
+        memory_rows(&meta).map(|rows| (rows.row_len, rows.row_pitch, rows.rows))
+    }
+
+    #[test]
+    fn row_major_and_permuted_tensors_are_one_row() {
+        assert_eq!(rows(&[2, 3, 4], &[12, 4, 1]), Some((24, 24, 1)));
+        assert_eq!(rows(&[4, 2, 3], &[1, 12, 4]), Some((24, 24, 1)));
+        assert_eq!(rows(&[1, 1], &[7, 9]), Some((1, 1, 1)));
+    }
+
+    #[test]
+    fn padded_rows_keep_their_pitch() {
+        assert_eq!(rows(&[2, 5, 300], &[2560, 512, 1]), Some((300, 512, 10)));
+        assert_eq!(rows(&[300, 10], &[1, 512]), Some((300, 512, 10)));
+    }
+
+    #[test]
+    fn a_broadcast_is_packed_once() {
+        assert_eq!(rows(&[9, 40], &[0, 1]), Some((40, 40, 1)));
+    }
+
+    #[test]
+    fn pieces_of_wider_tensors_and_scattered_ones_are_not() {
+        assert_eq!(rows(&[8, 768], &[2304, 1]), None);
+        assert_eq!(rows(&[8, 768], &[768, 2]), None);
+        assert_eq!(rows(&[0, 768], &[768, 1]), None);
+    }
+}

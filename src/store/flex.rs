@@ -1,0 +1,103 @@
+//! [`PackedStore`] for `Flex`: the host codec, in memory.
+
+use burn_backend::tensor::FloatTensor;
+use burn_backend::{DType, TensorMetadata};
+use burn_flex::{Flex, FlexTensor, Layout};
+use burn_std::Bytes;
+use lct_kernels::{Packed, host};
+
+use super::{PackRequest, PackedStore};
+use crate::report::{Footprint, KeptDense};
+
+/// A Flex tensor in packed form.
+#[derive(Debug)]
+pub struct FlexPacked {
+    form: Form,
+    _footprint: Footprint,
+}
+
+#[derive(Debug)]
+enum Form {
+    /// The values of the tensor's buffer in memory order, and how the tensor lay in it.
+    Packed {
+        packed: Packed,
+        layout: Layout,
+    },
+    Dense(FlexTensor),
+}
+
+impl PackedStore for Flex {
+    type Packed = FlexPacked;
+
+    const LAZY: bool = false;
+
+    fn pack(tensors: Vec<FloatTensor<Self>>, request: &PackRequest) -> Vec<FlexPacked> {
+        tensors
+            .into_iter()
+            .map(|tensor| pack_one(tensor, request))
+            .collect()
+    }
+
+    fn unpack(packed: &FlexPacked) -> FloatTensor<Self> {
+        match &packed.form {
+            Form::Dense(tensor) => tensor.clone(),
+            Form::Packed { packed, layout } => {
+                let values = host::decode(packed).unwrap_or_else(|error| {
+                    panic!("a packed tensor was damaged in memory: {error}")
+                });
+                FlexTensor::new(Bytes::from_elems(values), layout.clone(), DType::BF16)
+            }
+        }
+    }
+}
+
+fn pack_one(tensor: FlexTensor, request: &PackRequest) -> FlexPacked {
+    let logical = 2 * tensor.shape().num_elements() as u64;
+    let keep = |tensor, why| FlexPacked {
+        form: Form::Dense(tensor),
+        _footprint: Footprint::kept_dense(&request.stats, logical, why),
+    };
+    let Some((range, layout)) = packable(&tensor) else {
+        return keep(tensor, KeptDense::Layout);
+    };
+    let values: &[u16] = &bytemuck::cast_slice(tensor.bytes())[range];
+    let packed = match host::encode(values, &request.codec) {
+        Ok(packed) => packed,
+        Err(error) => {
+            tracing::error!(%error, elements = values.len(), "an encode failed; the tensor stays dense");
+            return keep(tensor, KeptDense::Failed);
+        }
+    };
+    let spill = 4 * packed.spill.len() as u64;
+    let blob = 4 * packed.blob.len() as u64;
+    if !PackRequest::pays(blob + spill, 2 * values.len() as u64) {
+        return keep(tensor, KeptDense::Incompressible);
+    }
+    if request.verify && host::decode(&packed).ok().as_deref() != Some(values) {
+        tracing::error!(
+            elements = values.len(),
+            "a packed tensor did not verify; it stays dense"
+        );
+        return keep(tensor, KeptDense::Failed);
+    }
+    let footprint = Footprint::packed(&request.stats, logical, blob);
+    footprint.set_spill(spill);
+    FlexPacked {
+        form: Form::Packed { packed, layout },
+        _footprint: footprint,
+    }
+}
+
+/// The part of the buffer to pack, in values, and the layout of the tensor in a buffer of just that part.
+///
+/// A tensor that spans its whole buffer keeps its layout, whatever it is (permuted, flipped, broadcast):
+/// Flex chooses its matrix kernels by strides. A contiguous piece of a larger buffer is packed alone.
+fn packable(tensor: &FlexTensor) -> Option<(std::ops::Range<usize>, Layout)> {
+    let buffer = tensor.bytes().len() / 2;
+    let layout = tensor.layout();
+    if buffer <= layout.num_elements() {
+        return Some((0..buffer, layout.clone()));
+    }
+    let (start, end) = layout.contiguous_offsets()?;
+    Some((start..end, Layout::contiguous(layout.shape().clone())))
+}

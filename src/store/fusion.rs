@@ -1,0 +1,252 @@
+//! [`PackedStore`] for `Fusion<CubeBackend>`, which must not change what burn-fusion fuses.
+//!
+//! burn-fusion keeps operations in a lazy stream and compiles runs of them into one kernel. In such a kernel the
+//! compiler may contract a multiplication and an addition, so a run that is cut elsewhere gives other bits. Hence:
+//!
+//! - **Packing** is a custom operation, one for a batch of tensors. The residency asks for it at *natural breaks*,
+//!   beside matrix products, where the run before is closed anyway; and the tensors are the ones that were not used for
+//!   longest, whose producers have long been executed.
+//! - **Unpacking** leaves no trace in the stream: the decode kernel runs at once, its output is registered as a handle,
+//!   and a [shell](Shells) stands for it, as if the operation that made it had been executed before.
+
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
+use std::marker::PhantomData;
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
+
+use burn_backend::tensor::{Device, FloatTensor};
+use burn_backend::{DType, DeviceId, DeviceOps, Shape, StreamId};
+use burn_cubecl::fusion::FusionCubeRuntime;
+use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
+use burn_fusion::client::GlobalFusionClient;
+use burn_fusion::stream::{Operation, OperationStreams};
+use burn_fusion::{Fusion, FusionTensor, get_client};
+use burn_ir::{BackendIr, CustomOpIr, HandleContainer, OperationIr, TensorIr, TensorStatus};
+
+use super::cube::CubePacked;
+use super::reserve::Reserve;
+use super::{PackRequest, PackedStore};
+
+type Client<R> = GlobalFusionClient<FusionCubeRuntime<R>>;
+type Slot<R> = Arc<OnceLock<CubePacked<R>>>;
+
+/// A fusion tensor in packed form, which exists as soon as the stream has got to its pack operation.
+pub struct FusionPacked<R: CubeRuntime> {
+    client: Client<R>,
+    stream: StreamId,
+    shape: Shape,
+    slot: Slot<R>,
+}
+
+impl<R, F, I, BT> PackedStore for Fusion<CubeBackend<R, F, I, BT>>
+where
+    R: CubeRuntime,
+    F: FloatElement,
+    I: IntElement,
+    BT: BoolElement,
+{
+    type Packed = FusionPacked<R>;
+
+    const LAZY: bool = true;
+
+    fn pack(tensors: Vec<FloatTensor<Self>>, request: &PackRequest) -> Vec<FusionPacked<R>> {
+        let Some(first) = tensors.first() else {
+            return Vec::new();
+        };
+        let client = first.client.clone();
+        let packed: Vec<FusionPacked<R>> = tensors
+            .iter()
+            .map(|tensor| FusionPacked {
+                client: client.clone(),
+                stream: StreamId::current(),
+                shape: tensor.shape.clone(),
+                slot: Slot::default(),
+            })
+            .collect();
+        let streams = OperationStreams::with_inputs(&tensors);
+        let inputs: Vec<TensorIr> = tensors.into_iter().map(FusionTensor::into_ir).collect();
+        let operation = Pack::<CubeBackend<R, F, I, BT>, R> {
+            inputs: inputs.clone(),
+            slots: packed.iter().map(|packed| packed.slot.clone()).collect(),
+            request: request.clone(),
+            backend: PhantomData,
+        };
+        client.register(
+            streams,
+            OperationIr::Custom(CustomOpIr::new("lct_pack", &inputs, &[])),
+            operation,
+        );
+        packed
+    }
+
+    fn unpack(packed: &FusionPacked<R>) -> FloatTensor<Self> {
+        let client = &packed.client;
+        let tensor = match packed.slot.get() {
+            Some(packed) => packed.unpack(),
+            None => {
+                // The pack operation is still in the queue.
+                packed.stream.executes(|| client.sync(|| ()));
+                packed
+                    .slot
+                    .get()
+                    .expect("a drained stream has executed its pack operations")
+                    .unpack()
+            }
+        };
+        let mut shell = Shells::<R>::of(client.device()).take(client);
+        shell.id =
+            client.register_tensor_handle(CubeBackend::<R, F, I, BT>::float_tensor_handle(tensor));
+        shell.shape = packed.shape.clone();
+        shell.dtype = DType::BF16;
+        shell.stream = StreamId::current();
+        shell
+    }
+
+    fn on_drained(device: &Device<Self>) {
+        let client = get_client::<CubeBackend<R, F, I, BT>>(device);
+        Shells::<R>::of(device).refill(&client);
+    }
+
+    fn settle(device: &Device<Self>) {
+        let client = get_client::<CubeBackend<R, F, I, BT>>(device);
+        client.sync(|| ());
+        Reserve::<R>::of(device).settle_all();
+    }
+}
+
+/// Takes the dense tensors out of the stream and packs them.
+struct Pack<B, R: CubeRuntime> {
+    inputs: Vec<TensorIr>,
+    slots: Vec<Slot<R>>,
+    request: PackRequest,
+    backend: PhantomData<B>,
+}
+
+impl<R, F, I, BT> Operation<FusionCubeRuntime<R>> for Pack<CubeBackend<R, F, I, BT>, R>
+where
+    R: CubeRuntime,
+    F: FloatElement,
+    I: IntElement,
+    BT: BoolElement,
+{
+    fn execute(
+        &self,
+        handles: &mut HandleContainer<<CubeBackend<R, F, I, BT> as BackendIr>::Handle>,
+    ) {
+        for (input, slot) in self.inputs.iter().zip(&self.slots) {
+            let tensor = handles.get_float_tensor::<CubeBackend<R, F, I, BT>>(input);
+            slot.get_or_init(|| CubePacked::pack(tensor, &self.request));
+        }
+    }
+}
+
+impl<B, R: CubeRuntime> std::fmt::Debug for Pack<B, R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pack")
+            .field("inputs", &self.inputs)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<R: CubeRuntime> std::fmt::Debug for FusionPacked<R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FusionPacked")
+            .field("shape", &self.shape)
+            .field("packed", &self.slot.get())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Fusion tensors without a value, made in advance.
+///
+/// Outside of burn-fusion a tensor can only be made as the output of an operation, and every operation in the stream may
+/// close a fused run. So shells are made in bulk where the stream is empty, and given the id of a registered handle when
+/// they are needed.
+struct Shells<R: CubeRuntime>(Mutex<Stock<R>>);
+
+struct Stock<R: CubeRuntime> {
+    shells: Vec<FusionTensor<FusionCubeRuntime<R>>>,
+    /// Shells taken since the stream was last empty.
+    taken: usize,
+    /// The most that were ever taken from one empty stream to the next.
+    most_taken: usize,
+}
+
+static SHELLS: LazyLock<Mutex<HashMap<(TypeId, DeviceId), Arc<dyn Any + Send + Sync>>>> =
+    LazyLock::new(Mutex::default);
+
+impl<R: CubeRuntime> Shells<R> {
+    /// How many are made at least.
+    const BATCH: usize = 256;
+
+    fn of(device: &R::CubeDevice) -> Arc<Self> {
+        let mut all = SHELLS.lock().unwrap_or_else(PoisonError::into_inner);
+        all.entry((TypeId::of::<R>(), device.id()))
+            .or_insert_with(|| {
+                Arc::new(Self(Mutex::new(Stock {
+                    shells: Vec::new(),
+                    taken: 0,
+                    most_taken: 0,
+                })))
+            })
+            .clone()
+            .downcast()
+            .expect("the key holds the runtime's type")
+    }
+
+    fn take(&self, client: &Client<R>) -> FusionTensor<FusionCubeRuntime<R>> {
+        let mut stock = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        stock.taken += 1;
+        if stock.shells.is_empty() {
+            stock.shells = make_shells(client, Self::BATCH);
+        }
+        stock.shells.pop().expect("a fresh batch is not empty")
+    }
+
+    /// Stocks up for as many as were ever needed, and some more.
+    fn refill(&self, client: &Client<R>) {
+        let mut stock = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        stock.most_taken = stock.most_taken.max(std::mem::take(&mut stock.taken));
+        let wanted = Self::BATCH + stock.most_taken + stock.most_taken / 4;
+        if stock.shells.len() < wanted.saturating_sub(Self::BATCH / 2) {
+            let missing = wanted - stock.shells.len();
+            stock.shells.extend(make_shells(client, missing));
+        }
+    }
+}
+
+fn make_shells<R: CubeRuntime>(
+    client: &Client<R>,
+    count: usize,
+) -> Vec<FusionTensor<FusionCubeRuntime<R>>> {
+    let mut outputs: Vec<TensorIr> = (0..count)
+        .map(|_| TensorIr::uninit(client.create_empty_handle(), Shape::new([1]), DType::BF16))
+        .collect();
+    let shells = client.register(
+        OperationStreams::default(),
+        OperationIr::Custom(CustomOpIr::new("lct_shells", &[], &outputs)),
+        Nothing,
+    );
+    // The ids with which the shells were made are consumed at once, so that the stream forgets them.
+    for output in &mut outputs {
+        output.status = TensorStatus::ReadWrite;
+    }
+    client.register(
+        OperationStreams::default(),
+        OperationIr::Custom(CustomOpIr::new("lct_shells_made", &outputs, &[])),
+        Nothing,
+    );
+    shells
+}
+
+/// An operation that does nothing.
+#[derive(Debug)]
+struct Nothing;
+
+impl<R: CubeRuntime> Operation<FusionCubeRuntime<R>> for Nothing {
+    fn execute(
+        &self,
+        _handles: &mut HandleContainer<burn_fusion::FusionHandle<FusionCubeRuntime<R>>>,
+    ) {
+    }
+}

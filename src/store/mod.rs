@@ -1,0 +1,76 @@
+//! How a backend packs its float tensors and gets them back.
+//!
+//! One file per backend: [`flex`] through the host codec, [`cube`] through the CubeCL kernels, [`fusion`]
+//! through operations that leave the fusion stream's own plans as they would be without us.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use burn_backend::{
+    Backend,
+    tensor::{Device, FloatTensor},
+};
+use lct_kernels::CodecConfig;
+
+use crate::report::Stats;
+
+#[cfg(feature = "cube")]
+mod cube;
+#[cfg(feature = "flex")]
+mod flex;
+#[cfg(feature = "cube")]
+mod fusion;
+#[cfg(feature = "cube")]
+mod reserve;
+
+/// What an encode needs besides the tensors.
+#[derive(Debug, Clone)]
+pub struct PackRequest {
+    pub(crate) codec: CodecConfig,
+    pub(crate) verify: bool,
+    // Only encodes that run on a device reserve for their spill.
+    #[cfg_attr(not(feature = "cube"), expect(dead_code))]
+    pub(crate) spill_reserve: u64,
+    pub(crate) stats: Arc<Stats>,
+}
+
+impl PackRequest {
+    /// Whether a form of `packed` bytes is worth having instead of `dense` bytes: at least 5 % smaller.
+    pub(crate) fn pays(packed: u64, dense: u64) -> bool {
+        packed.saturating_mul(20) <= dense.saturating_mul(19)
+    }
+}
+
+/// A backend whose BF16 tensors can rest in packed form.
+///
+/// Implemented for `Flex`, `CubeBackend` and `Fusion<CubeBackend>`; user code never needs it, except as the
+/// bound of a function that is generic over [`LctBackend`](crate::LctBackend)'s parameter.
+pub trait PackedStore: Backend {
+    /// A tensor in packed form, with what is needed to give it back in the memory layout it had.
+    ///
+    /// A tensor that could not be packed (its layout, its data, a failed launch) is held dense in it: nothing
+    /// is ever lost, and [`unpack`](Self::unpack) returns it as well.
+    type Packed: Send + Sync + Debug + 'static;
+
+    /// Whether operations are registered lazily, so that packing is best done where the backend's plans
+    /// break anyway.
+    const LAZY: bool;
+
+    /// Packs BF16 tensors of this device, each to its own packed form, in order.
+    ///
+    /// The dense tensors are consumed; each is freed as soon as its packed form is known to be whole, or
+    /// cannot fail to be.
+    fn pack(tensors: Vec<FloatTensor<Self>>, request: &PackRequest) -> Vec<Self::Packed>;
+
+    /// Decodes to a tensor of the same bits, shape and memory layout as the one that was packed.
+    ///
+    /// # Panics
+    /// If the packed form was damaged in memory: a wrong value is never returned.
+    fn unpack(packed: &Self::Packed) -> FloatTensor<Self>;
+
+    /// Called where the backend's queue has just been drained, for housekeeping that is free there.
+    fn on_drained(_device: &Device<Self>) {}
+
+    /// Reads every outstanding encode status, so that all worst-case reserves are given back.
+    fn settle(_device: &Device<Self>) {}
+}

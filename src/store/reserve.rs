@@ -1,0 +1,129 @@
+//! Bounds the worst-case spill of encodes whose outcome the host does not know yet.
+//!
+//! An encode may spill up to a bound that is known beforehand, and almost never spills anything. So the bound is
+//! reserved, and given back when the encode's status has been read. Statuses are read in batches: one batch gathers
+//! while the device works towards the one before. The host waits only when both are full, which also bounds how
+//! far it runs ahead of the device.
+
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+
+use burn_backend::{DeviceId, DeviceOps};
+use burn_cubecl::CubeRuntime;
+use cubecl::{bytes::Bytes, client::ComputeClient, server::ServerError};
+
+use super::cube::Shared;
+
+/// Reserves live as long as the program, so that a status being read can borrow its reserve's client.
+type Registry = Mutex<HashMap<(TypeId, DeviceId), &'static (dyn Any + Send + Sync)>>;
+type Statuses = Pin<Box<dyn Future<Output = Result<Vec<Bytes>, ServerError>> + Send>>;
+
+static RESERVES: LazyLock<Registry> = LazyLock::new(Registry::default);
+
+/// The encodes of one device that wait for their status.
+pub(super) struct Reserve<R: CubeRuntime> {
+    client: ComputeClient<R>,
+    batches: Mutex<Batches<R>>,
+}
+
+struct Batches<R: CubeRuntime> {
+    gathering: Vec<Weak<Shared<R>>>,
+    gathering_bytes: u64,
+    reading: Option<(Vec<Weak<Shared<R>>>, Statuses)>,
+}
+
+impl<R: CubeRuntime> Reserve<R> {
+    /// The reserve of a device.
+    pub(super) fn of(device: &R::CubeDevice) -> &'static Self {
+        let mut reserves = RESERVES.lock().unwrap_or_else(PoisonError::into_inner);
+        let reserve: &'static (dyn Any + Send + Sync) = *reserves
+            .entry((TypeId::of::<R>(), device.id()))
+            .or_insert_with(|| {
+                Box::leak(Box::new(Self {
+                    client: R::client(device),
+                    batches: Mutex::new(Batches {
+                        gathering: Vec::new(),
+                        gathering_bytes: 0,
+                        reading: None,
+                    }),
+                }))
+            });
+        reserve
+            .downcast_ref()
+            .expect("the key holds the runtime's type")
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Batches<R>> {
+        self.batches.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes room for `bytes` more of worst-case spill, within `limit` for both batches.
+    ///
+    /// A single encode that needs more than the limit gets it when no other is outstanding.
+    pub(super) fn make_room(&'static self, bytes: u64, limit: u64) {
+        let mut batches = self.lock();
+        if batches.gathering_bytes + bytes > limit / 2 {
+            batches.finish_reading();
+            batches.start_reading(&self.client);
+            if bytes > limit / 2 {
+                batches.finish_reading();
+            }
+        }
+    }
+
+    /// Remembers an encode whose worst case of `bytes` is reserved.
+    pub(super) fn watch(&self, packed: &Arc<Shared<R>>, bytes: u64) {
+        let mut batches = self.lock();
+        batches.gathering.push(Arc::downgrade(packed));
+        batches.gathering_bytes += bytes;
+    }
+
+    /// Waits for every status.
+    pub(super) fn settle_all(&'static self) {
+        let mut batches = self.lock();
+        batches.finish_reading();
+        batches.start_reading(&self.client);
+        batches.finish_reading();
+    }
+}
+
+impl<R: CubeRuntime> Batches<R> {
+    /// Asks for the statuses of the batch that gathered, without waiting for them.
+    fn start_reading(&mut self, client: &'static ComputeClient<R>) {
+        self.gathering_bytes = 0;
+        let (watched, handles): (Vec<_>, Vec<_>) = std::mem::take(&mut self.gathering)
+            .into_iter()
+            .filter_map(|watched| {
+                let status = watched.upgrade()?.status()?;
+                Some((watched, status))
+            })
+            .unzip();
+        if !watched.is_empty() {
+            self.reading = Some((watched, Box::pin(client.read_async(handles))));
+        }
+    }
+
+    /// Waits for the batch that is being read, and gives back its reserves.
+    fn finish_reading(&mut self) {
+        let Some((watched, statuses)) = self.reading.take() else {
+            return;
+        };
+        let _span = tracing::trace_span!("lct_settle", encodes = watched.len()).entered();
+        match cubecl::future::block_on(statuses) {
+            Ok(statuses) => {
+                for (watched, status) in watched.iter().zip(statuses) {
+                    if let Some(shared) = watched.upgrade() {
+                        shared.settle(bytemuck::pod_read_unaligned(&status[..4]));
+                    }
+                }
+            }
+            // The reserves stay: the packed forms are whole with them.
+            Err(error) => {
+                tracing::error!(%error, "encode statuses could not be read; their spill reserves are kept")
+            }
+        }
+    }
+}

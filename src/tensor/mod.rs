@@ -1,0 +1,127 @@
+//! The float tensor primitive: a storage that is kept once, and a view of it.
+
+use std::sync::Arc;
+
+use burn_backend::tensor::{Device, FloatTensor};
+use burn_backend::{DType, Shape, TensorMetadata};
+
+use crate::residency::{Residency, admits};
+// What operations need of the residency reaches them through here.
+pub(crate) use crate::residency::{defer_evictions, natural_break, passed_int_bool};
+use crate::store::PackedStore;
+
+mod storage;
+mod view;
+
+pub(crate) use storage::{State, Storage};
+pub(crate) use view::{View, ViewOp};
+
+/// A float tensor of [`LctBackend`](crate::LctBackend).
+///
+/// BF16 tensors of at least the configured size are managed: they are dense while in the hot window and packed
+/// afterwards. All others are B's own tensors, passed through as they are. Shape, type and device never need a
+/// decode, nor do clones and views.
+#[derive(Clone)]
+pub struct LctTensor<B: PackedStore>(Form<B>);
+
+#[derive(Clone)]
+enum Form<B: PackedStore> {
+    Passed(FloatTensor<B>),
+    Managed(Arc<Storage<B>>, View),
+}
+
+impl<B: PackedStore> LctTensor<B> {
+    /// Takes over a fresh result of B, which enters the hot window if it is one to manage.
+    pub(crate) fn new(tensor: FloatTensor<B>) -> Self {
+        let device = B::float_device(&tensor);
+        let residency = Residency::<B>::of(&device);
+        if !admits(&residency, tensor.dtype(), tensor.shape().num_elements()) {
+            return Self(Form::Passed(tensor));
+        }
+        let storage = Arc::new(Storage::new(tensor, device, residency));
+        storage.residency.admit(&storage);
+        let view = View::identity(&storage.shape);
+        Self(Form::Managed(storage, view))
+    }
+
+    /// B's dense tensor: moved out if nobody else holds it, decoded if it is packed.
+    pub(crate) fn dense(self) -> FloatTensor<B> {
+        match self.0 {
+            Form::Passed(tensor) => tensor,
+            Form::Managed(storage, view) => {
+                let base = match Arc::try_unwrap(storage) {
+                    Ok(storage) => storage.into_dense(),
+                    Err(storage) => storage.to_dense(),
+                };
+                view.replay::<B>(base)
+            }
+        }
+    }
+
+    /// Counts as a use, so that the tensor is not the next to leave the window.
+    pub(crate) fn touch(&self) {
+        if let Form::Managed(storage, _) = &self.0 {
+            storage.residency.touch(storage);
+        }
+    }
+
+    /// The device, without a decode.
+    pub(crate) fn device(&self) -> Device<B> {
+        match &self.0 {
+            Form::Passed(tensor) => B::float_device(tensor),
+            Form::Managed(storage, _) => storage.device.clone(),
+        }
+    }
+
+    /// A shape-only operation: recorded if it can be replayed for nothing, executed otherwise.
+    pub(crate) fn view(self, op: ViewOp) -> Self {
+        match self.0 {
+            Form::Passed(tensor) => Self(Form::Passed(op.apply::<B>(tensor))),
+            Form::Managed(storage, view) => match view.then(&op) {
+                // A small piece must not keep a large storage alive.
+                Some(next) if 4 * next.num_elements() >= storage.shape.num_elements() => {
+                    Self(Form::Managed(storage, next))
+                }
+                _ => Self::new(op.apply::<B>(Self(Form::Managed(storage, view)).dense())),
+            },
+        }
+    }
+
+    /// The tensor on `device`; as it is, packed or not, if it is there already.
+    pub(crate) fn into_device(self, device: &Device<B>) -> Self {
+        if self.device() == *device {
+            self
+        } else {
+            Self::new(B::float_to_device(self.dense(), device))
+        }
+    }
+}
+
+impl<B: PackedStore> TensorMetadata for LctTensor<B> {
+    fn dtype(&self) -> DType {
+        match &self.0 {
+            Form::Passed(tensor) => tensor.dtype(),
+            Form::Managed(..) => DType::BF16,
+        }
+    }
+
+    fn shape(&self) -> Shape {
+        match &self.0 {
+            Form::Passed(tensor) => tensor.shape(),
+            Form::Managed(_, view) => view.shape(),
+        }
+    }
+}
+
+impl<B: PackedStore> std::fmt::Debug for LctTensor<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.0 {
+            Form::Passed(tensor) => f.debug_tuple("LctTensor").field(tensor).finish(),
+            Form::Managed(storage, view) => f
+                .debug_struct("LctTensor")
+                .field("shape", &view.shape())
+                .field("storage", storage)
+                .finish(),
+        }
+    }
+}

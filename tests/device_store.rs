@@ -1,0 +1,116 @@
+//! The stores for `CubeBackend` and `Fusion<CubeBackend>`, on whatever device wgpu finds: lavapipe in CI.
+//!
+//! WGSL has no BF16, so nothing here computes with the values. They go up, are packed and unpacked by the real kernels
+//! through the real stores, and come back.
+#![cfg(feature = "wgpu")]
+
+use burn::tensor::backend::Backend;
+use burn::tensor::{DType, Tensor, TensorData};
+use burn_cubecl::CubeBackend;
+use burn_lct::{HotWindow, LctBackend, LctConfig, MemoryReport, PackedStore};
+use burn_wgpu::{Wgpu, WgpuDevice, WgpuRuntime};
+use half::bf16;
+
+type Unfused = CubeBackend<WgpuRuntime, f32, i32, u32>;
+type Fused = Wgpu<f32, i32, u32>;
+
+/// Values with the exponents that trained weights have.
+fn weights(len: usize) -> Vec<bf16> {
+    let mut state = 0x2545_f491u32;
+    let mut uniform = move || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) as f32 / (1 << 24) as f32
+    };
+    // A sum of uniforms is near enough to a normal distribution.
+    (0..len)
+        .map(|_| bf16::from_f32((0..6).map(|_| uniform() - 0.5).sum::<f32>() * 0.03))
+        .collect()
+}
+
+/// Every bit pattern, so that only a tenth of the exponents has a code of its own.
+fn patterns() -> Vec<bf16> {
+    (0..=u16::MAX).map(bf16::from_bits).collect()
+}
+
+fn tensor<B: PackedStore, const D: usize>(
+    values: &[bf16],
+    shape: [usize; D],
+    device: &B::Device,
+) -> Tensor<LctBackend<B>, D> {
+    let data = TensorData::new(values.to_vec(), shape);
+    Tensor::from_data(data, (device, DType::BF16))
+}
+
+fn check<B: PackedStore>(device: B::Device) {
+    let report = || -> MemoryReport { LctBackend::<B>::memory_report(&device) };
+    let config = LctConfig::default()
+        .with_hot_window(HotWindow::Bytes(0))
+        .with_min_elements(1)
+        .with_spill_reserve(1 << 20)
+        .with_verify(true);
+    LctBackend::<B>::configure(&device, config).unwrap();
+
+    // Odd sizes and widths, and more than one block.
+    let shapes = [[1, 70_000], [96, 768], [33, 1031], [300, 300], [131, 4096]];
+    let kept: Vec<_> = shapes
+        .iter()
+        .map(|&[rows, columns]| {
+            let values = weights(rows * columns);
+            (tensor::<B, 2>(&values, [rows, columns], &device), values)
+        })
+        .collect();
+    let all = patterns();
+    let mixed = tensor::<B, 2>(&all, [256, 256], &device);
+    let constant = vec![bf16::from_f32(1.5); 100_000];
+    let same = tensor::<B, 1>(&constant, [100_000], &device);
+
+    // A lazy backend packs where its plans break; here nothing computes, so syncing has to do.
+    LctBackend::<B>::sync(&device).unwrap();
+    for (tensor, values) in &kept {
+        for _ in 0..2 {
+            let data = tensor.clone().into_data();
+            assert_eq!(data.as_slice::<bf16>().unwrap().len(), values.len());
+            assert_eq!(*data.bytes, *bytemuck::cast_slice::<_, u8>(values));
+        }
+        let [rows, columns] = tensor.dims();
+        let flat = tensor.clone().reshape([rows * columns]).into_data();
+        assert_eq!(*flat.bytes, *bytemuck::cast_slice::<_, u8>(values));
+    }
+    assert_eq!(
+        *mixed.clone().into_data().bytes,
+        *bytemuck::cast_slice::<_, u8>(&all)
+    );
+    assert_eq!(
+        *same.clone().into_data().bytes,
+        *bytemuck::cast_slice::<_, u8>(&constant)
+    );
+
+    LctBackend::<B>::settle(&device);
+    let packed = report();
+    assert!(packed.encodes >= 5, "{packed}");
+    assert!(packed.decodes >= 5, "{packed}");
+    assert_eq!(packed.failed_encodes, 0, "{packed}");
+    assert_eq!(
+        packed.incompressible, 1,
+        "all patterns alike do not shrink: {packed}"
+    );
+    assert!(packed.ratio() > 1.35, "{packed}");
+
+    drop((kept, mixed, same));
+    LctBackend::<B>::sync(&device).unwrap();
+    let end = report();
+    assert_eq!((end.logical_bytes, end.window_bytes), (0, 0), "{end}");
+    LctBackend::<B>::memory_cleanup(&device);
+    let end = report();
+    assert_eq!((end.packed_bytes, end.kept_dense_bytes), (0, 0), "{end}");
+}
+
+#[test]
+fn unfused_tensors_come_back_whole() {
+    check::<Unfused>(WgpuDevice::default());
+}
+
+#[test]
+fn fused_tensors_come_back_whole() {
+    check::<Fused>(WgpuDevice::default());
+}
