@@ -1,0 +1,190 @@
+//! The one place where the backend is chosen. Everything else is generic.
+
+use burn::{
+    backend::{
+        Autodiff, Cuda, Flex, autodiff::checkpoint::strategy::BalancedCheckpointing,
+        cuda::CudaDevice, flex::FlexDevice,
+    },
+    tensor::{DType, backend::Backend, bf16, set_default_dtypes},
+};
+use burn_lct::{LctBackend, PackedStore};
+use cubecl::{
+    Runtime,
+    config::{CubeClRuntimeConfig, RuntimeConfig},
+    cuda::CudaRuntime,
+};
+use cudarc::driver::CudaContext;
+use nanogpt::{
+    Error,
+    cli::{BackendKind, Checkpointing, DeviceKind, Switch, TrainArgs},
+    memory::{Compression, Probe, Usage},
+    report::{Card, Report},
+    train::Plan,
+};
+use serde_json::json;
+
+/// BF16 on a card, with Burn's kernel fusion.
+type OnCuda = Cuda<bf16, i32>;
+/// BF16 on a card, every operation a kernel of its own.
+#[cfg(feature = "unfused")]
+type OnCudaUnfused = burn_cubecl::CubeBackend<CudaRuntime, bf16, i32, u8>;
+/// The CPU; its type is a setting, see [`flex`].
+type OnCpu = Flex;
+
+/// Trains with the backend that the settings ask for.
+///
+/// # Errors
+/// A card that is not there, a backend that is not built in, or what the training reports.
+pub fn run(plan: &Plan) -> Result<Report, Error> {
+    let args = plan.args();
+    let unfused = args.fusion == Switch::Off;
+    match (use_cuda(args)?, args.backend, unfused) {
+        (false, BackendKind::Plain, _) => flex::<OnCpu>(plan, nothing()),
+        (true, BackendKind::Plain, false) => cuda::<OnCuda>(plan, nothing()),
+        #[cfg(feature = "unfused")]
+        (true, BackendKind::Plain, true) => cuda::<OnCudaUnfused>(plan, nothing()),
+        #[cfg(not(feature = "unfused"))]
+        (true, _, true) => Err(Error::NotBuilt {
+            what: "the unfused CUDA backend",
+            remedy: "build it with --features unfused, or leave --fusion on",
+        }),
+        (false, BackendKind::Lct, _) => flex::<LctBackend<OnCpu>>(plan, lct::<OnCpu>()),
+        (true, BackendKind::Lct, false) => cuda::<LctBackend<OnCuda>>(plan, lct::<OnCuda>()),
+        #[cfg(feature = "unfused")]
+        (true, BackendKind::Lct, true) => {
+            cuda::<LctBackend<OnCudaUnfused>>(plan, lct::<OnCudaUnfused>())
+        }
+    }
+}
+
+/// The plain backend reports nothing.
+fn nothing() -> Compression {
+    Box::new(|| None)
+}
+
+/// Asks the compressed backend for its memory report.
+fn lct<B: PackedStore>() -> Compression {
+    Box::new(|| {
+        let device = B::Device::default();
+        LctBackend::<B>::settle(&device);
+        let report = LctBackend::<B>::memory_report(&device);
+        Some((report.to_string(), json!(report)))
+    })
+}
+
+/// Trains on the CPU, in BF16 by the device's settings.
+fn flex<B: Backend<Device = FlexDevice>>(
+    plan: &Plan,
+    compression: Compression,
+) -> Result<Report, Error> {
+    let device = FlexDevice;
+    set_default_dtypes::<B>(&device, DType::BF16, DType::I32)
+        .map_err(Error::device("choosing BF16"))?;
+    let card = Card {
+        device: format!("{device:?}"),
+        name: processor(),
+        ..Card::default()
+    };
+    let probe = Probe {
+        compression,
+        ..Probe::none()
+    };
+    train::<B>(plan, &device, &probe, card)
+}
+
+/// Trains on the first card.
+fn cuda<B: Backend<Device = CudaDevice>>(
+    plan: &Plan,
+    compression: Compression,
+) -> Result<Report, Error> {
+    let device = CudaDevice::default();
+    if !plan.args().quiet {
+        announce_first_start();
+    }
+    let client = CudaRuntime::client(&device);
+    let usage = move || {
+        let usage = client.memory_usage().ok()?;
+        Some(Usage {
+            in_use: usage.bytes_in_use,
+            reserved: usage.bytes_reserved,
+        })
+    };
+    let probe = Probe {
+        usage: Box::new(usage),
+        compression,
+    };
+    train::<B>(plan, &device, &probe, card(&device))
+}
+
+/// Adds automatic differentiation with the strategy asked for.
+fn train<B: Backend>(
+    plan: &Plan,
+    device: &B::Device,
+    probe: &Probe,
+    card: Card,
+) -> Result<Report, Error> {
+    match plan.args().checkpointing {
+        Checkpointing::None => plan.run::<Autodiff<B>>(device, probe, card, None),
+        Checkpointing::Balanced => {
+            plan.run::<Autodiff<B, BalancedCheckpointing>>(device, probe, card, None)
+        }
+    }
+}
+
+/// Whether to train on a card.
+fn use_cuda(args: &TrainArgs) -> Result<bool, Error> {
+    let found = find_cuda();
+    match args.device {
+        DeviceKind::Cpu => Ok(false),
+        DeviceKind::Auto => Ok(found.is_ok()),
+        DeviceKind::Cuda => found
+            .map(|()| true)
+            .map_err(|reason| Error::NoCuda { reason }),
+    }
+}
+
+/// Says why no card can be used, without the panic that a missing driver would cause later.
+fn find_cuda() -> Result<(), String> {
+    // SAFETY: this loads the driver's library, whose start-up code is sound to run at any time, and unloads it.
+    if !unsafe { cudarc::driver::sys::is_culib_present() } {
+        return Err("no NVIDIA driver was found".into());
+    }
+    match CudaContext::device_count() {
+        Ok(0) => Err("the NVIDIA driver sees no card".into()),
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!("the NVIDIA driver does not start: {error:?}")),
+    }
+}
+
+/// Name, memory and driver of a card, as far as the driver tells.
+fn card(device: &CudaDevice) -> Card {
+    let context = CudaContext::new(device.index).ok();
+    Card {
+        device: format!("{device:?}"),
+        name: context.as_ref().and_then(|context| context.name().ok()),
+        driver: std::fs::read_to_string("/sys/module/nvidia/version")
+            .ok()
+            .map(|version| version.trim().into()),
+        total_bytes: context
+            .and_then(|context| context.total_mem().ok())
+            .map(|bytes| bytes as u64),
+    }
+}
+
+/// The processor's name, where Linux tells it.
+fn processor() -> Option<String> {
+    let info = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = info.lines().find(|line| line.starts_with("model name"))?;
+    Some(line.split_once(':')?.1.trim().to_string())
+}
+
+/// Says why the first step takes minutes on a card that has not run this program before.
+fn announce_first_start() {
+    let root = CubeClRuntimeConfig::get().autotune.cache.root();
+    if !root.join("autotune").exists() {
+        eprintln!(
+            "first start on this card: tuning and compiling kernels, some minutes; cached under {}",
+            root.display()
+        );
+    }
+}

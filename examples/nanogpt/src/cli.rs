@@ -1,0 +1,214 @@
+//! The command line.
+
+use crate::{Error, optim::OptimKind, preset::Preset, schedule::Schedule};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// Train a small GPT on real text, with plain Burn or with losslessly compressed tensors.
+#[derive(Debug, Parser)]
+#[command(name = "nanogpt", version)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What the program can do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Train a model and report losses, times, memory and digests.
+    Train(Box<TrainArgs>),
+    /// Say whether two reports agree bit for bit; the exit code is 1 when they do not.
+    Compare {
+        /// The report of the first run.
+        a: PathBuf,
+        /// The report of the second run.
+        b: PathBuf,
+    },
+}
+
+/// Whether tensors are compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum BackendKind {
+    /// Burn as it is.
+    Plain,
+    /// Losslessly compressed tensors.
+    Lct,
+}
+
+/// Where to train.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum DeviceKind {
+    /// CUDA when there is a card, else the CPU.
+    Auto,
+    /// The first CUDA card.
+    Cuda,
+    /// The CPU, through Burn's Flex backend.
+    Cpu,
+}
+
+/// On or off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Switch {
+    /// On.
+    On,
+    /// Off.
+    Off,
+}
+
+/// What the backward pass computes anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Checkpointing {
+    /// Nothing: every value that it needs is kept.
+    None,
+    /// What is cheap to compute anew, as Burn's `BalancedCheckpointing` decides.
+    Balanced,
+}
+
+/// The settings of a run.
+#[derive(Clone, Debug, Args, Serialize)]
+pub struct TrainArgs {
+    /// The model's size.
+    #[arg(long, value_enum, default_value = "tiny")]
+    pub preset: Preset,
+    /// Whether tensors are compressed.
+    #[arg(long, value_enum, default_value = "lct")]
+    pub backend: BackendKind,
+    /// Where to train.
+    #[arg(long, value_enum, default_value = "auto")]
+    pub device: DeviceKind,
+    /// Training steps of the whole run.
+    #[arg(long, default_value_t = 200)]
+    pub steps: usize,
+    /// Seed of the weights, the batches and the sample.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Sequences in a batch [default: the preset's].
+    #[arg(long)]
+    pub batch: Option<usize>,
+    /// The optimizer.
+    #[arg(long, value_enum, default_value = "sgd")]
+    pub optim: OptimKind,
+    /// Write a JSON report to this file.
+    #[arg(long, value_name = "FILE.json")]
+    pub report: Option<PathBuf>,
+
+    /// Peak learning rate [default: the preset's].
+    #[arg(long)]
+    pub lr: Option<f64>,
+    /// Learning rate after the warm-up.
+    #[arg(long, value_enum, default_value = "cosine")]
+    pub schedule: Schedule,
+    /// Steps between two validation losses; 0 for one at the end only.
+    #[arg(long, default_value_t = 50)]
+    pub eval_every: usize,
+    /// Batches that a validation loss is the mean of.
+    #[arg(long, default_value_t = 4)]
+    pub eval_batches: usize,
+    /// Steps between two readings of the device's memory, each of which makes the device wait; 0 for none.
+    #[arg(long, default_value_t = 10)]
+    pub memory_every: usize,
+
+    /// Folder for checkpoints.
+    #[arg(long, value_name = "DIR")]
+    pub checkpoint: Option<PathBuf>,
+    /// Steps between two checkpoints; 0 for one at the end only.
+    #[arg(long, default_value_t = 0)]
+    pub save_every: usize,
+    /// Continue from the newest checkpoint.
+    #[arg(long)]
+    pub resume: bool,
+
+    /// Train on this text [default: the preset's corpus].
+    #[arg(long, value_name = "FILE")]
+    pub corpus: Option<PathBuf>,
+    /// Folder for the learned tokenizer.
+    #[arg(long, value_name = "DIR", default_value = "target/nanogpt")]
+    pub cache_dir: PathBuf,
+    /// Tokens of the sample written at the end; 0 for none.
+    #[arg(long, default_value_t = 48)]
+    pub sample_tokens: usize,
+    /// How bold the sample is: the logits are divided by this.
+    #[arg(long, default_value_t = 0.8)]
+    pub temperature: f64,
+
+    /// Kernel fusion on CUDA; off needs the cargo feature `unfused`.
+    #[arg(long, value_enum, default_value = "on")]
+    pub fusion: Switch,
+    /// What the backward pass computes anew.
+    #[arg(long, value_enum, default_value = "none")]
+    pub checkpointing: Checkpointing,
+    /// No progress on the terminal.
+    #[arg(long)]
+    pub quiet: bool,
+}
+
+impl TrainArgs {
+    /// Checks what clap cannot.
+    ///
+    /// # Errors
+    /// A flag without the one that it needs, or a number out of its range.
+    pub fn validate(&self) -> Result<(), Error> {
+        if self.checkpoint.is_none() {
+            let needs = "--checkpoint DIR";
+            if self.resume {
+                return Err(Error::MissingFlag {
+                    flag: "--resume",
+                    needs,
+                });
+            }
+            if self.save_every > 0 {
+                return Err(Error::MissingFlag {
+                    flag: "--save-every",
+                    needs,
+                });
+            }
+        }
+        let at_least_one = "at least 1";
+        let positive = "a positive number";
+        let check = |good: bool, flag, value: String, range| {
+            if good {
+                Ok(())
+            } else {
+                Err(Error::OutOfRange { flag, value, range })
+            }
+        };
+        let is_positive = |value: f64| value.is_finite() && value > 0.0;
+        let (batch, lr) = (self.batch(), self.lr());
+        check(
+            self.steps > 0,
+            "--steps",
+            self.steps.to_string(),
+            at_least_one,
+        )?;
+        check(batch > 0, "--batch", batch.to_string(), at_least_one)?;
+        check(
+            self.eval_batches > 0,
+            "--eval-batches",
+            self.eval_batches.to_string(),
+            at_least_one,
+        )?;
+        check(is_positive(lr), "--lr", lr.to_string(), positive)?;
+        check(
+            is_positive(self.temperature),
+            "--temperature",
+            self.temperature.to_string(),
+            positive,
+        )
+    }
+
+    /// Sequences in a batch.
+    pub fn batch(&self) -> usize {
+        self.batch.unwrap_or(self.preset.batch())
+    }
+
+    /// The peak learning rate.
+    pub fn lr(&self) -> f64 {
+        self.lr.unwrap_or(self.preset.rate(self.optim))
+    }
+}

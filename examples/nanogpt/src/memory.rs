@@ -1,0 +1,85 @@
+//! What the device's allocator says, without knowing the device.
+
+use serde::{Deserialize, Serialize};
+
+/// The allocator's figures for the calling thread's stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Bytes that living tensors hold.
+    pub in_use: u64,
+    /// Bytes that the allocator has taken from the device.
+    pub reserved: u64,
+}
+
+/// How the training loop asks about memory. The loop calls it on its own thread, because an allocator of Burn's
+/// accelerator backends keeps one pool per thread.
+pub struct Probe {
+    /// The allocator's figures; `None` where there is no such allocator, as on a CPU.
+    pub usage: Box<dyn Fn() -> Option<Usage>>,
+    /// The report of the compression, where there is one.
+    pub compression: Compression,
+}
+
+/// Asks for a report of what compression saved, for people and for the record; `None` where nothing is compressed.
+pub type Compression = Box<dyn Fn() -> Option<(String, serde_json::Value)>>;
+
+impl Probe {
+    /// A probe for a backend that reports nothing.
+    pub fn none() -> Self {
+        Self {
+            usage: Box::new(|| None),
+            compression: Box::new(|| None),
+        }
+    }
+}
+
+/// The largest figures seen at each point of a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Peaks {
+    /// After the forward pass, when everything kept for the backward pass is alive.
+    pub after_forward: Option<Usage>,
+    /// After the backward pass, when the gradients are alive.
+    pub after_backward: Option<Usage>,
+    /// After the optimizer's step.
+    pub after_step: Option<Usage>,
+}
+
+impl Peaks {
+    /// The largest bytes in use of the three points.
+    pub fn in_use(&self) -> Option<u64> {
+        self.points().map(|usage| usage.in_use).max()
+    }
+
+    /// The largest bytes reserved of the three points.
+    pub fn reserved(&self) -> Option<u64> {
+        self.points().map(|usage| usage.reserved).max()
+    }
+
+    fn points(&self) -> impl Iterator<Item = Usage> {
+        [self.after_forward, self.after_backward, self.after_step]
+            .into_iter()
+            .flatten()
+    }
+}
+
+/// Raises a peak to a new reading.
+pub fn raise(peak: &mut Option<Usage>, reading: Option<Usage>) {
+    if let Some(new) = reading {
+        let old = peak.unwrap_or_default();
+        *peak = Some(Usage {
+            in_use: old.in_use.max(new.in_use),
+            reserved: old.reserved.max(new.reserved),
+        });
+    }
+}
+
+/// Bytes as MiB or GiB for people.
+pub fn human(bytes: u64) -> String {
+    const MIB: f64 = 1048576.0;
+    let mib = bytes as f64 / MIB;
+    if mib < 1024.0 {
+        format!("{mib:.0} MiB")
+    } else {
+        format!("{:.2} GiB", mib / 1024.0)
+    }
+}

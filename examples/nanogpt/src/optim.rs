@@ -1,0 +1,107 @@
+//! Burn's optimizers behind one type, so that the training loop is compiled once for both.
+
+use crate::{Error, checkpoint::Bf16Recorder, digest, model::Gpt};
+use burn::{
+    module::ParamId,
+    optim::{
+        AdamW, AdamWConfig, GradientsParams, Optimizer, Sgd, SgdConfig, adaptor::OptimizerAdaptor,
+        momentum::MomentumConfig,
+    },
+    record::{Recorder, RecorderError},
+    tensor::backend::AutodiffBackend,
+};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// Which optimizer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum OptimKind {
+    /// Stochastic gradient descent with momentum 0.9.
+    Sgd,
+    /// AdamW with betas 0.9 and 0.95 and weight decay 0.1.
+    #[value(name = "adamw")]
+    AdamW,
+}
+
+/// An optimizer with its state.
+pub enum Optim<B: AutodiffBackend> {
+    /// See [`OptimKind::Sgd`].
+    Sgd(OptimizerAdaptor<Sgd<B::InnerBackend>, Gpt<B>, B>),
+    /// See [`OptimKind::AdamW`].
+    AdamW(OptimizerAdaptor<AdamW, Gpt<B>, B>),
+}
+
+impl<B: AutodiffBackend> Optim<B> {
+    /// A new optimizer without state.
+    pub fn new(kind: OptimKind) -> Self {
+        match kind {
+            OptimKind::Sgd => Self::Sgd(
+                SgdConfig::new()
+                    .with_momentum(Some(MomentumConfig::new()))
+                    .init(),
+            ),
+            // BF16 has 8 bits of fraction: a second moment that loses a thousandth of itself each step would not change.
+            OptimKind::AdamW => Self::AdamW(
+                AdamWConfig::new()
+                    .with_beta_2(0.95)
+                    .with_epsilon(1e-8)
+                    .with_weight_decay(0.1)
+                    .init(),
+            ),
+        }
+    }
+
+    /// The model after one step.
+    pub fn step(&mut self, rate: f64, model: Gpt<B>, grads: GradientsParams) -> Gpt<B> {
+        match self {
+            Self::Sgd(optim) => optim.step(rate, model, grads),
+            Self::AdamW(optim) => optim.step(rate, model, grads),
+        }
+    }
+
+    /// The digest of the state, in the order of the parameters.
+    ///
+    /// # Errors
+    /// See [`digest::state`].
+    pub fn digest(&self, order: &[ParamId]) -> Result<String, Error> {
+        match self {
+            Self::Sgd(optim) => {
+                let mut record = optim.to_record();
+                digest::state(order, |id| record.remove(id))
+            }
+            Self::AdamW(optim) => {
+                let mut record = optim.to_record();
+                digest::state(order, |id| record.remove(id))
+            }
+        }
+    }
+
+    /// Writes the state to a file.
+    ///
+    /// # Errors
+    /// Those of Burn's recorder.
+    pub fn save(&self, path: PathBuf) -> Result<(), RecorderError> {
+        let recorder = Bf16Recorder::default();
+        match self {
+            Self::Sgd(optim) => Recorder::<B>::record(&recorder, optim.to_record(), path),
+            Self::AdamW(optim) => Recorder::<B>::record(&recorder, optim.to_record(), path),
+        }
+    }
+
+    /// Reads the state from a file.
+    ///
+    /// # Errors
+    /// Those of Burn's recorder.
+    pub fn load(self, path: PathBuf, device: &B::Device) -> Result<Self, RecorderError> {
+        let recorder = Bf16Recorder::default();
+        Ok(match self {
+            Self::Sgd(optim) => {
+                Self::Sgd(optim.load_record(Recorder::<B>::load(&recorder, path, device)?))
+            }
+            Self::AdamW(optim) => {
+                Self::AdamW(optim.load_record(Recorder::<B>::load(&recorder, path, device)?))
+            }
+        })
+    }
+}

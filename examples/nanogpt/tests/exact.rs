@@ -1,0 +1,132 @@
+//! Plain and compressed training give the same bits, on the CPU backend.
+//!
+//! One binary, one configuration: everything is forced through the packed form, with no hot window at all.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use burn::backend::autodiff::checkpoint::strategy::BalancedCheckpointing;
+use burn::backend::flex::FlexDevice;
+use burn::backend::{Autodiff, Flex};
+use burn::tensor::backend::AutodiffBackend;
+use burn::tensor::{DType, set_default_dtypes};
+use burn_lct::{HotWindow, LctBackend, LctConfig};
+use clap::Parser;
+use nanogpt::cli::{Cli, Command, TrainArgs};
+use nanogpt::compare::Comparison;
+use nanogpt::memory::Probe;
+use nanogpt::model::GptConfig;
+use nanogpt::optim::OptimKind;
+use nanogpt::report::{Card, Report};
+use nanogpt::train::Plan;
+
+type Plain = Autodiff<Flex>;
+type Lct = Autodiff<LctBackend<Flex>>;
+type LctBalanced = Autodiff<LctBackend<Flex>, BalancedCheckpointing>;
+
+const DEVICE: FlexDevice = FlexDevice;
+
+fn args(folder: &Path, line: &str) -> TrainArgs {
+    let words = ["nanogpt", "train", "--quiet", "--device", "cpu"];
+    match Cli::try_parse_from(words.into_iter().chain(line.split_whitespace()))
+        .unwrap()
+        .command
+    {
+        Command::Train(args) => TrainArgs {
+            cache_dir: folder.join("cache"),
+            ..*args
+        },
+        Command::Compare { .. } => unreachable!("the line says train"),
+    }
+}
+
+fn run<B: AutodiffBackend<Device = FlexDevice>>(plan: &Plan) -> Report {
+    plan.run::<B>(&DEVICE, &Probe::none(), Card::default(), None)
+        .unwrap()
+}
+
+fn assert_equal(a: &Report, b: &Report) {
+    let comparison = Comparison::of(a, b);
+    assert!(comparison.equal(), "{comparison}");
+    assert_eq!(comparison.common_steps, a.steps.len());
+}
+
+fn folder(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_dir_all(&path);
+    fs::create_dir_all(&path).unwrap();
+    path
+}
+
+/// Wide enough that its weights, activations and state are worth packing.
+fn micro() -> GptConfig {
+    GptConfig::new(512, 32, 96, 2, 4)
+}
+
+/// One test, because all trainings of a process share Flex's random generator and device settings.
+#[test]
+fn compressed_training_gives_the_same_bits() {
+    set_default_dtypes::<Flex>(&DEVICE, DType::BF16, DType::I32).unwrap();
+    let config = LctConfig::default()
+        .with_hot_window(HotWindow::Bytes(0))
+        .with_min_elements(1);
+    LctBackend::<Flex>::configure(&DEVICE, config).unwrap();
+
+    two_hundred_steps_of_tiny();
+    adamw_and_balanced_checkpointing();
+    a_checkpoint_of_either_loads_in_the_other();
+
+    let report = LctBackend::<Flex>::memory_report(&DEVICE);
+    assert!(report.encodes > 10_000, "{report}");
+    assert_eq!(report.failed_encodes, 0, "{report}");
+    assert_eq!(
+        report.logical_bytes, 0,
+        "a training leaves nothing behind: {report}"
+    );
+}
+
+fn two_hundred_steps_of_tiny() {
+    let folder = folder("exact-tiny");
+    let plan = Plan::new(args(&folder, "--preset tiny --steps 200 --seed 1")).unwrap();
+    let plain = run::<Plain>(&plan);
+    assert_eq!(plain.steps.len(), 200);
+    assert!(
+        plain.steps[199].loss < plain.steps[0].loss - 1.0,
+        "it learns"
+    );
+    assert_equal(&plain, &run::<Lct>(&plan));
+}
+
+fn adamw_and_balanced_checkpointing() {
+    let folder = folder("exact-adamw");
+    let args = args(&folder, "--steps 10 --batch 4 --optim adamw --eval-every 5");
+    assert_eq!(args.optim, OptimKind::AdamW);
+    let plan = Plan::with_model(args, micro(), 512).unwrap();
+    let plain = run::<Plain>(&plan);
+    assert_equal(&plain, &run::<Lct>(&plan));
+    assert_equal(&plain, &run::<LctBalanced>(&plan));
+}
+
+fn a_checkpoint_of_either_loads_in_the_other() {
+    let folder = folder("exact-resume");
+    let plan = |checkpoint: &str| {
+        let line = format!("--steps 8 --batch 4 --optim adamw {checkpoint}");
+        Plan::with_model(args(&folder, &line), micro(), 512).unwrap()
+    };
+    let stop = Some(4);
+    let whole = run::<Plain>(&plan(""));
+
+    let dir = folder.join("from-lct");
+    let save = plan(&format!("--checkpoint {} --save-every 4", dir.display()));
+    save.run::<Lct>(&DEVICE, &Probe::none(), Card::default(), stop)
+        .unwrap();
+    let resume = plan(&format!("--checkpoint {} --resume", dir.display()));
+    assert_equal(&run::<Plain>(&resume), &whole);
+
+    let dir = folder.join("from-plain");
+    let save = plan(&format!("--checkpoint {} --save-every 4", dir.display()));
+    save.run::<Plain>(&DEVICE, &Probe::none(), Card::default(), stop)
+        .unwrap();
+    let resume = plan(&format!("--checkpoint {} --resume", dir.display()));
+    assert_equal(&run::<Lct>(&resume), &whole);
+}

@@ -1,0 +1,334 @@
+//! The program's promises, on the CPU backend.
+
+use burn::{
+    backend::{Autodiff, Flex, flex::FlexDevice},
+    module::Module,
+    tensor::{DType, Int, Tensor, TensorData, backend::Backend, set_default_dtypes},
+};
+use clap::Parser;
+use nanogpt::{
+    Error,
+    cli::{BackendKind, Cli, Command, DeviceKind, TrainArgs},
+    compare::Comparison,
+    data,
+    memory::Probe,
+    model::GptConfig,
+    optim::OptimKind,
+    preset::Preset,
+    report::{Card, Report},
+    schedule::Schedule,
+    tokenizer::Tokenizer,
+    train::Plan,
+};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+type B = Autodiff<Flex>;
+
+/// Flex has one random generator for the whole process, so tests that draw weights take turns.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    let guard = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    // Fails from the second test on, when it is set already.
+    let _ = set_default_dtypes::<Flex>(&FlexDevice, DType::BF16, DType::I32);
+    guard
+}
+
+/// An empty folder of a test's own.
+fn folder(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("nanogpt-{name}"));
+    if path.exists() {
+        fs::remove_dir_all(&path).unwrap();
+    }
+    fs::create_dir_all(&path).unwrap();
+    path
+}
+
+fn parse(words: &[&str]) -> TrainArgs {
+    let line = ["nanogpt", "train"].iter().chain(words);
+    match Cli::try_parse_from(line).unwrap().command {
+        Command::Train(args) => *args,
+        Command::Compare { .. } => panic!("train was parsed as compare"),
+    }
+}
+
+fn micro() -> GptConfig {
+    GptConfig::new(300, 16, 32, 2, 2)
+}
+
+/// Settings of a run of six steps of [`micro`] on the start of the novel.
+fn micro_args(folder: &Path, optim: OptimKind) -> TrainArgs {
+    let corpus = folder.join("corpus.txt");
+    let novel = fs::read_to_string(&data::corpus_files(Preset::Tiny)[0]).unwrap();
+    fs::write(&corpus, novel.chars().take(40_000).collect::<String>()).unwrap();
+    TrainArgs {
+        steps: 6,
+        batch: Some(2),
+        optim,
+        corpus: Some(corpus),
+        cache_dir: folder.join("cache"),
+        eval_every: 3,
+        sample_tokens: 4,
+        quiet: true,
+        ..parse(&[])
+    }
+}
+
+fn run(args: TrainArgs, until: Option<usize>) -> Result<Report, Error> {
+    Plan::with_model(args, micro(), 300)?.run::<B>(
+        &FlexDevice,
+        &Probe::none(),
+        Card::default(),
+        until,
+    )
+}
+
+#[test]
+fn the_largest_preset_has_163_million_parameters() {
+    let model = Preset::Gpt2.model();
+    assert_eq!(model.parameters(), 163_109_376);
+    assert_eq!((model.layers, model.heads, model.width), (12, 12, 768));
+    assert_eq!((model.context, model.vocabulary), (1024, 50_304));
+}
+
+#[test]
+fn parameters_are_counted_as_burn_counts_them() {
+    let _turn = turn();
+    let model = micro().init::<Flex>(&FlexDevice);
+    assert_eq!(micro().parameters(), model.num_params());
+}
+
+#[test]
+fn the_command_line_is_understood() {
+    let args = parse(&[]);
+    assert_eq!(
+        (args.preset, args.backend, args.device),
+        (Preset::Tiny, BackendKind::Lct, DeviceKind::Auto)
+    );
+    assert_eq!((args.steps, args.optim), (200, OptimKind::Sgd));
+
+    let line = "--preset gpt2-162m --backend plain --device cuda --steps 12 --seed 3 --batch 4 --optim adamw \
+                --report a.json --fusion off --checkpointing balanced";
+    let args = parse(&line.split_whitespace().collect::<Vec<_>>());
+    assert_eq!(
+        (args.preset, args.steps, args.seed, args.batch()),
+        (Preset::Gpt2, 12, 3, 4)
+    );
+    assert_eq!(args.report.as_deref(), Some(Path::new("a.json")));
+
+    assert!(Cli::try_parse_from(["nanogpt", "train", "--preset", "huge"]).is_err());
+    assert!(Cli::try_parse_from(["nanogpt", "compare", "a.json"]).is_err());
+}
+
+#[test]
+fn settings_that_do_not_fit_are_refused() {
+    let refused = |words: &[&str]| parse(words).validate().unwrap_err();
+    assert!(matches!(
+        refused(&["--resume"]),
+        Error::MissingFlag {
+            flag: "--resume",
+            ..
+        }
+    ));
+    assert!(matches!(
+        refused(&["--save-every", "5"]),
+        Error::MissingFlag {
+            flag: "--save-every",
+            ..
+        }
+    ));
+    assert!(matches!(
+        refused(&["--batch", "0"]),
+        Error::OutOfRange {
+            flag: "--batch",
+            ..
+        }
+    ));
+    assert!(matches!(
+        refused(&["--lr", "nan"]),
+        Error::OutOfRange { flag: "--lr", .. }
+    ));
+}
+
+#[test]
+fn the_learning_rate_warms_up_and_falls() {
+    let rate = |step| Schedule::Cosine.rate(1.0, step, 200);
+    assert!(rate(0) < rate(10) && rate(10) < rate(19));
+    assert_eq!(rate(20), 1.0);
+    assert!(rate(199) < 0.11 && rate(199) >= 0.1);
+    assert_eq!(Schedule::Constant.rate(1.0, 199, 200), 1.0);
+}
+
+#[test]
+fn a_token_does_not_change_what_comes_before_it() {
+    let _turn = turn();
+    let device = FlexDevice;
+    Flex::seed(&device, 1);
+    let model = micro().init::<Flex>(&device);
+    let logits = |ids: Vec<i32>| {
+        let tokens = Tensor::<Flex, 2, Int>::from_data(TensorData::new(ids, [1, 16]), &device);
+        model.forward(tokens)
+    };
+    let changed = 9;
+    let ids: Vec<i32> = (0..16).map(|i| i * 7 % 300).collect();
+    let mut other = ids.clone();
+    other[changed] = 299;
+    let (a, b) = (logits(ids), logits(other));
+
+    let before = |logits: &Tensor<Flex, 3>| logits.clone().narrow(1, 0, changed).into_data();
+    let after =
+        |logits: &Tensor<Flex, 3>| logits.clone().narrow(1, changed, 16 - changed).into_data();
+    assert_eq!(before(&a), before(&b));
+    assert_ne!(after(&a), after(&b));
+    assert_eq!(a.dtype(), DType::BF16);
+}
+
+#[test]
+fn text_survives_the_tokenizer() {
+    let folder = folder("tokenizer");
+    let text = "Call me Ishmael. Some years ago—never mind how long\n precisely—\n\n";
+    let learned = Tokenizer::cached(text, "x", 280, &folder).unwrap();
+    let cached = Tokenizer::cached("", "x", 280, &folder).unwrap();
+    let ids = learned.encode(text).unwrap();
+    assert_eq!(ids, cached.encode(text).unwrap());
+    assert_eq!(cached.decode(&ids).unwrap(), text);
+    assert!(ids.len() < text.len() && learned.len() <= 280);
+}
+
+#[test]
+fn a_seed_gives_the_same_run_again() {
+    let _turn = turn();
+    let folder = folder("seed");
+    let args = micro_args(&folder, OptimKind::Sgd);
+    let first = run(args.clone(), None).unwrap();
+    let again = run(args.clone(), None).unwrap();
+    assert!(Comparison::of(&first, &again).equal());
+    assert_eq!(first.sample, again.sample);
+    assert_eq!(first.steps.len(), 6);
+    assert_eq!(first.validation.len(), 2);
+
+    let other = run(TrainArgs { seed: 2, ..args }, None).unwrap();
+    let comparison = Comparison::of(&first, &other);
+    assert!(!comparison.weights_equal && !comparison.state_equal && !comparison.equal());
+    assert_eq!(comparison.first_difference.map(|(step, ..)| step), Some(1));
+}
+
+fn resumed_equals_uninterrupted(name: &str, optim: OptimKind) {
+    let _turn = turn();
+    let folder = folder(name);
+    let whole = run(micro_args(&folder, optim), None).unwrap();
+
+    let args = TrainArgs {
+        checkpoint: Some(folder.join("checkpoints")),
+        save_every: 1,
+        ..micro_args(&folder, optim)
+    };
+    run(args.clone(), Some(3)).unwrap();
+    let resumed = run(
+        TrainArgs {
+            resume: true,
+            ..args.clone()
+        },
+        None,
+    )
+    .unwrap();
+
+    assert_eq!(resumed.resumed_from, 3);
+    assert_eq!(resumed.steps.len(), 3);
+    let comparison = Comparison::of(&whole, &resumed);
+    assert!(comparison.equal(), "{comparison}");
+
+    // Two checkpoints are kept, and the report survives its file.
+    assert_eq!(fs::read_dir(folder.join("checkpoints")).unwrap().count(), 2);
+    let file = folder.join("report.json");
+    whole.save(&file).unwrap();
+    assert!(Comparison::of(&whole, &Report::load(&file).unwrap()).equal());
+}
+
+#[test]
+fn a_resumed_run_equals_the_uninterrupted_one_with_sgd() {
+    resumed_equals_uninterrupted("resume-sgd", OptimKind::Sgd);
+}
+
+#[test]
+fn a_resumed_run_equals_the_uninterrupted_one_with_adamw() {
+    resumed_equals_uninterrupted("resume-adamw", OptimKind::AdamW);
+}
+
+#[test]
+fn bad_checkpoints_are_refused() {
+    let _turn = turn();
+    let folder = folder("bad-checkpoint");
+    let checkpoints = folder.join("checkpoints");
+    let args = TrainArgs {
+        checkpoint: Some(checkpoints.clone()),
+        steps: 1,
+        sample_tokens: 0,
+        ..micro_args(&folder, OptimKind::Sgd)
+    };
+    let resume = TrainArgs {
+        resume: true,
+        ..args.clone()
+    };
+
+    let missing = run(resume.clone(), None).unwrap_err();
+    assert!(
+        matches!(&missing, Error::NoCheckpoint { dir } if *dir == checkpoints),
+        "{missing}"
+    );
+
+    run(args.clone(), None).unwrap();
+    let foreign = run(
+        TrainArgs {
+            lr: Some(0.25),
+            ..resume.clone()
+        },
+        None,
+    )
+    .unwrap_err();
+    assert!(
+        matches!(&foreign, Error::ForeignCheckpoint { field, .. } if field == "lr"),
+        "{foreign}"
+    );
+    let plain = run(resume.clone(), None).unwrap();
+    assert_eq!(plain.steps.len(), 0);
+
+    let model = checkpoints.join("step-00000001").join("model.bin");
+    let whole = fs::read(&model).unwrap();
+    let mut flipped = whole.clone();
+    let middle = whole.len() / 2;
+    flipped[middle] ^= 1;
+    for damaged in [&flipped[..], &whole[..middle]] {
+        fs::write(&model, damaged).unwrap();
+        let error = run(resume.clone(), None).unwrap_err();
+        assert!(matches!(&error, Error::DamagedCheckpoint { .. }), "{error}");
+    }
+}
+
+#[test]
+fn a_corpus_that_cannot_be_used_is_named() {
+    let folder = folder("corpus");
+    let missing = folder.join("missing.txt");
+    let short = folder.join("short.txt");
+    fs::write(&short, "too short").unwrap();
+    let open = |corpus: &Path| {
+        let args = TrainArgs {
+            corpus: Some(corpus.into()),
+            ..micro_args(&folder, OptimKind::Sgd)
+        };
+        Plan::with_model(args, micro(), 300).err().unwrap()
+    };
+    let error = open(&missing);
+    assert!(
+        matches!(&error, Error::Corpus { path, .. } if *path == missing),
+        "{error}"
+    );
+    let error = open(&short);
+    assert!(
+        matches!(&error, Error::CorpusTooSmall { needed: 17, .. }),
+        "{error}"
+    );
+}
