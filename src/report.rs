@@ -195,6 +195,17 @@ impl Stats {
         self.window.now()
     }
 
+    /// Bytes of all forms together.
+    pub(crate) fn resident_now(&self) -> u64 {
+        self.resident.now()
+    }
+
+    /// Logical over packed bytes of all encodes, once there was one.
+    pub(crate) fn ratio(&self) -> Option<f64> {
+        let packed = self.encoded_to.load(Relaxed);
+        (packed > 0).then(|| self.encoded.load(Relaxed) as f64 / packed as f64)
+    }
+
     pub(crate) fn on_decode(&self, logical: u64) {
         self.decodes.fetch_add(1, Relaxed);
         self.decoded.fetch_add(logical, Relaxed);

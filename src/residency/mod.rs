@@ -4,20 +4,22 @@
 //! not used for longest are packed. So what dies young dies dense and costs nothing. Decoded copies are entries of
 //! the same window whose eviction is free.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use burn_backend::DType;
 use burn_backend::tensor::Device;
 
-use crate::config::{HotWindow, LctConfig};
+use crate::config::LctConfig;
 use crate::report::Stats;
 use crate::store::{PackRequest, PackedStore};
 use crate::tensor::{State, Storage};
 
+mod budget;
 mod defer;
 mod registry;
 mod window;
 
+use budget::Budget;
 pub(crate) use defer::defer_evictions;
 use window::Window;
 
@@ -25,6 +27,7 @@ use window::Window;
 pub(crate) struct Residency<B: PackedStore> {
     config: LctConfig,
     stats: Arc<Stats>,
+    budget: Budget,
     window: Mutex<Window<B>>,
     /// Held while tensors are packed, so that two threads never wait for each other's storages.
     evicting: Mutex<()>,
@@ -33,6 +36,7 @@ pub(crate) struct Residency<B: PackedStore> {
 impl<B: PackedStore> Residency<B> {
     fn new(config: LctConfig) -> Self {
         Self {
+            budget: Budget(config.hot_window),
             config,
             stats: Arc::default(),
             window: Mutex::new(Window::default()),
@@ -51,11 +55,9 @@ impl<B: PackedStore> Residency<B> {
     /// Puts a storage that has just become dense, or was just used, at the young end of the window.
     pub(crate) fn admit(&self, storage: &Arc<Storage<B>>) {
         self.window().push(storage);
-        let budget = self.budget();
-        // A lazy backend's plans would be cut here: it gets as much again, until the next natural break.
-        let limit = if B::LAZY { 2 * budget } else { budget };
-        if self.stats.window_now() > limit {
-            self.evict(budget);
+        // A lazy backend's plans would be cut here: it has some slack, until the next natural break.
+        if self.budget.excess(&self.stats, B::LAZY) > 0 {
+            self.evict();
         }
     }
 
@@ -68,34 +70,27 @@ impl<B: PackedStore> Residency<B> {
 
     /// Brings the window down to its budget, where a lazy backend's plans break anyway.
     pub(crate) fn natural_break(&self) {
-        let budget = self.budget();
-        if B::LAZY && self.stats.window_now() > budget {
-            self.evict(budget);
+        if B::LAZY && self.budget.excess(&self.stats, false) > 0 {
+            self.evict();
         }
     }
 
-    fn budget(&self) -> u64 {
-        match self.config.hot_window {
-            HotWindow::Bytes(bytes) => bytes,
-            HotWindow::Fraction(fraction) => (self.stats.logical.peak() as f64 * fraction) as u64,
-        }
-    }
-
-    fn window(&self) -> std::sync::MutexGuard<'_, Window<B>> {
+    fn window(&self) -> MutexGuard<'_, Window<B>> {
         self.window.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Packs the oldest living tensors of the window until it holds at most `budget` bytes.
-    fn evict(&self, budget: u64) {
+    /// Packs the least recently used tensors until the budget is kept.
+    fn evict(&self) {
         if defer::is_deferred() {
             return;
         }
-        // Another thread is at it already: the window is over its budget for just that long.
+        // Another thread is at it already: the budget is exceeded for just that long.
         let Ok(_evicting) = self.evicting.try_lock() else {
             return;
         };
-        let excess = self.stats.window_now().saturating_sub(budget);
-        let victims = self.window().oldest(excess);
+        let excess = self.budget.excess(&self.stats, false);
+        let freed = self.budget.freed_by_packing(&self.stats);
+        let victims = self.window().oldest(excess, freed);
 
         // All locks are taken before the first pack, so that a lazy backend gets one batch.
         let mut slots = Vec::new();

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
 use crate::store::PackedStore;
-use crate::tensor::Storage;
+use crate::tensor::{State, Storage};
 
 /// The order in which storages leave the window: least recently used first.
 ///
@@ -57,17 +57,31 @@ impl<B: PackedStore> Window<B> {
         }
     }
 
-    /// Takes the oldest living storages out of the window, up to the first that makes `bytes` full.
-    pub(crate) fn oldest(&mut self, bytes: u64) -> Vec<Arc<Storage<B>>> {
+    /// Takes the least recently used storages with a dense tensor out of the window, until they make up for `bytes`: a
+    /// decoded copy by all of its bytes, a tensor that has to be packed by a share `freed` of them.
+    pub(crate) fn oldest(&mut self, bytes: u64, freed: f64) -> Vec<Arc<Storage<B>>> {
         let mut taken = Vec::new();
-        let mut sum = 0;
-        while sum < bytes
+        let mut sum = 0.0;
+        let mut looked_at = 0..self.entries.len();
+        while sum < bytes as f64
+            && looked_at.next().is_some()
             && let Some(entry) = self.entries.pop_front()
         {
-            if let Some(storage) = entry.living() {
-                sum += storage.bytes();
-                taken.push(storage);
-            }
+            let Some(storage) = entry.living() else {
+                continue;
+            };
+            let share = match storage.try_lock().as_deref() {
+                Some(State::Dense(_)) => freed,
+                Some(State::Copied(..)) => 1.0,
+                Some(State::Packed(_) | State::Taken) => continue,
+                // Being decoded or packed in another thread, so not old at all.
+                None => {
+                    self.entries.push_back(entry);
+                    continue;
+                }
+            };
+            sum += share * storage.bytes() as f64;
+            taken.push(storage);
         }
         taken
     }

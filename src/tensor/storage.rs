@@ -1,7 +1,7 @@
 //! What is stored once, however many views look at it.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use burn_backend::tensor::{Device, FloatTensor};
 use burn_backend::{Shape, TensorMetadata};
@@ -59,6 +59,15 @@ impl<B: PackedStore> Storage<B> {
     /// The state's lock. A panic of the backend in another thread leaves a state that is still valid.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State<B>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The state's lock, if nobody holds it.
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, State<B>>> {
+        match self.state.try_lock() {
+            Ok(state) => Some(state),
+            Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// The dense tensor, moved out: B may then work in place, as it would have without us.
@@ -130,12 +139,12 @@ impl<B: PackedStore> Drop for Storage<B> {
 
 impl<B: PackedStore> std::fmt::Debug for Storage<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let form = match self.state.try_lock().as_deref() {
-            Ok(State::Dense(_)) => "dense",
-            Ok(State::Packed(_)) => "packed",
-            Ok(State::Copied(..)) => "packed, with a decoded copy",
-            Ok(State::Taken) => "taken",
-            Err(_) => "in work",
+        let form = match self.try_lock().as_deref() {
+            Some(State::Dense(_)) => "dense",
+            Some(State::Packed(_)) => "packed",
+            Some(State::Copied(..)) => "packed, with a decoded copy",
+            Some(State::Taken) => "taken",
+            None => "in work",
         };
         f.debug_struct("Storage")
             .field("shape", &self.shape)

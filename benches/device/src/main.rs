@@ -67,8 +67,12 @@ struct Set {
 const COLD_BYTES: usize = 120 << 20;
 
 #[cube(launch_unchecked)]
-fn copy(input: &Array<Vector<u32, Const<4>>>, output: &mut Array<Vector<u32, Const<4>>>) {
-    if ABSOLUTE_POS < output.len() {
+fn copy(
+    input: &Array<Vector<u32, Const<4>>>,
+    output: &mut Array<Vector<u32, Const<4>>>,
+    vectors: u32,
+) {
+    if ABSOLUTE_POS < vectors as usize {
         output[ABSOLUTE_POS] = input[ABSOLUTE_POS];
     }
 }
@@ -176,6 +180,11 @@ fn measure(
         }
     }
 
+    copy_into(client, &sets[0].dense, &sets[1].output, values);
+    let copied = client.read_one_unchecked(sets[1].output.clone());
+    if *copied != *bytemuck::cast_slice::<_, u8>(&data) {
+        return Err("the copy does not copy".into());
+    }
     let copies = time(client, &sets, rounds, |set| {
         copy_into(client, &set.dense, &set.output, values);
         Ok::<(), launch::LaunchError>(())
@@ -210,6 +219,7 @@ fn copy_into(client: &Client, from: &Handle, to: &Handle, values: usize) {
             CubeDim::new_1d(256),
             ArrayArg::from_raw_parts(from.clone(), vectors),
             ArrayArg::from_raw_parts(to.clone(), vectors),
+            vectors as u32,
         );
     }
 }

@@ -7,6 +7,7 @@ use burn::{
     },
     tensor::{DType, backend::Backend, bf16, set_default_dtypes},
 };
+use burn_backend::StreamId;
 use burn_lct::{LctBackend, PackedStore};
 use cubecl::{
     Runtime,
@@ -22,6 +23,7 @@ use nanogpt::{
     train::Plan,
 };
 use serde_json::json;
+use std::sync::Arc;
 
 /// BF16 on a card, with Burn's kernel fusion.
 type OnCuda = Cuda<bf16, i32>;
@@ -102,15 +104,17 @@ fn cuda<B: Backend<Device = CudaDevice>>(
         announce_first_start();
     }
     let client = CudaRuntime::client(&device);
+    // CubeCL keeps one pool of memory for each thread that computes: this one's.
+    let stream = StreamId::current();
     let usage = move || {
-        let usage = client.memory_usage().ok()?;
+        let usage = stream.executes(|| client.memory_usage()).ok()?;
         Some(Usage {
             in_use: usage.bytes_in_use,
             reserved: usage.bytes_reserved,
         })
     };
     let probe = Probe {
-        usage: Box::new(usage),
+        usage: Arc::new(usage),
         compression,
     };
     train::<B>(plan, &device, &probe, card(&device))

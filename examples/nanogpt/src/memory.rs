@@ -1,6 +1,14 @@
 //! What the device's allocator says, without knowing the device.
 
 use serde::{Deserialize, Serialize};
+use std::{
+    sync::{
+        Arc,
+        mpsc::{self, RecvTimeoutError, Sender},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
 
 /// The allocator's figures for the calling thread's stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -11,14 +19,17 @@ pub struct Usage {
     pub reserved: u64,
 }
 
-/// How the training loop asks about memory. The loop calls it on its own thread, because an allocator of Burn's
-/// accelerator backends keeps one pool per thread.
+/// How the training loop asks about memory.
 pub struct Probe {
-    /// The allocator's figures; `None` where there is no such allocator, as on a CPU.
-    pub usage: Box<dyn Fn() -> Option<Usage>>,
+    /// The allocator's figures for the training thread, from whatever thread asks; `None` where there is no such
+    /// allocator, as on a CPU.
+    pub usage: Reading,
     /// The report of the compression, where there is one.
     pub compression: Compression,
 }
+
+/// Asks an allocator.
+pub type Reading = Arc<dyn Fn() -> Option<Usage> + Send + Sync>;
 
 /// Asks for a report of what compression saved, for people and for the record; `None` where nothing is compressed.
 pub type Compression = Box<dyn Fn() -> Option<(String, serde_json::Value)>>;
@@ -27,9 +38,42 @@ impl Probe {
     /// A probe for a backend that reports nothing.
     pub fn none() -> Self {
         Self {
-            usage: Box::new(|| None),
+            usage: Arc::new(|| None),
             compression: Box::new(|| None),
         }
+    }
+}
+
+/// Reads the allocator every half millisecond from a thread of its own, as the peak lies somewhere within a step.
+///
+/// Only steps that are watched anyway are: asking takes time of the thread that drives the device.
+pub struct Watch {
+    done: Sender<()>,
+    thread: JoinHandle<Option<Usage>>,
+}
+
+impl Watch {
+    /// Starts to read.
+    pub fn start(usage: Reading) -> Self {
+        let (done, ended) = mpsc::channel();
+        let thread = thread::spawn(move || {
+            let mut peak = None;
+            loop {
+                raise(&mut peak, usage());
+                match ended.recv_timeout(Duration::from_micros(500)) {
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Ok(()) | Err(RecvTimeoutError::Disconnected) => return peak,
+                }
+            }
+        });
+        Self { done, thread }
+    }
+
+    /// Ends, with the largest figures that were read.
+    pub fn end(self) -> Option<Usage> {
+        drop(self.done);
+        // A reading that panics is a reading that says nothing.
+        self.thread.join().ok().flatten()
     }
 }
 
@@ -42,23 +86,30 @@ pub struct Peaks {
     pub after_backward: Option<Usage>,
     /// After the optimizer's step.
     pub after_step: Option<Usage>,
+    /// Anywhere within a step.
+    pub within_step: Option<Usage>,
 }
 
 impl Peaks {
-    /// The largest bytes in use of the three points.
+    /// The largest bytes in use of all.
     pub fn in_use(&self) -> Option<u64> {
         self.points().map(|usage| usage.in_use).max()
     }
 
-    /// The largest bytes reserved of the three points.
+    /// The largest bytes reserved of all.
     pub fn reserved(&self) -> Option<u64> {
         self.points().map(|usage| usage.reserved).max()
     }
 
     fn points(&self) -> impl Iterator<Item = Usage> {
-        [self.after_forward, self.after_backward, self.after_step]
-            .into_iter()
-            .flatten()
+        [
+            self.after_forward,
+            self.after_backward,
+            self.after_step,
+            self.within_step,
+        ]
+        .into_iter()
+        .flatten()
     }
 }
 

@@ -58,7 +58,7 @@ impl Preset {
         match (optim, self) {
             // BF16 weights swallow small updates, so SGD wants a large rate.
             (OptimKind::Sgd, Self::Tiny) => 0.5,
-            (OptimKind::Sgd, _) => 0.1,
+            (OptimKind::Sgd, _) => 0.03,
             (OptimKind::AdamW, Self::Tiny) => 5e-3,
             (OptimKind::AdamW, Self::Small) => 1e-3,
             (OptimKind::AdamW, Self::Gpt2) => 6e-4,

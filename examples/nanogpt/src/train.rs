@@ -6,7 +6,7 @@ use crate::{
     data::{self, Dataset},
     digest,
     generate::{self, Sampling},
-    memory::{self, Peaks, Probe, Usage},
+    memory::{self, Peaks, Probe, Usage, Watch},
     model::{Gpt, GptConfig},
     optim::Optim,
     progress::Progress,
@@ -19,6 +19,9 @@ use burn::{
 };
 use serde_json::{Map, Value, json};
 use std::time::Instant;
+
+/// Tokens of the validation part that the sample starts with.
+const PROMPT_TOKENS: usize = 16;
 
 /// A run made ready: settings, model shape and text. Nothing in it depends on the backend.
 pub struct Plan {
@@ -182,6 +185,7 @@ impl<B: AutodiffBackend> Run<'_, B> {
         let args = &self.plan.args;
         let lr = args.schedule.rate(args.lr(), index, args.steps);
         let watched = args.memory_every > 0 && (index < 3 || is_due(index + 1, args.memory_every));
+        let watch = watched.then(|| Watch::start(self.probe.usage.clone()));
         let clock = Instant::now();
 
         let batch = self
@@ -224,6 +228,7 @@ impl<B: AutodiffBackend> Run<'_, B> {
         );
         B::sync(self.device).map_err(reading("finishing a step"))?;
         let step_ms = clock.elapsed().as_secs_f64() * 1e3;
+        memory::raise(&mut self.peaks.within_step, watch.and_then(Watch::end));
         Ok((
             model,
             Step {
@@ -267,7 +272,11 @@ impl<B: AutodiffBackend> Run<'_, B> {
             rows: args.batch(),
             context,
         };
-        let prompt = self.plan.data.validation.first(context / 4);
+        let prompt = self
+            .plan
+            .data
+            .validation
+            .first(PROMPT_TOKENS.min(context / 2));
         let text = generate::continue_text(model, prompt, sampling, self.device)?;
         self.plan.data.tokenizer.decode(&text)
     }
