@@ -7,6 +7,7 @@ mod error;
 #[cfg(feature = "train")]
 mod metric;
 mod ops;
+mod per_device;
 mod report;
 mod residency;
 mod store;

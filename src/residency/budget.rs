@@ -11,18 +11,18 @@ const EXPECTED_RATIO: f64 = 1.4;
 pub(super) struct Budget(pub(super) HotWindow);
 
 impl Budget {
-    /// Bytes over the budget; with `slack`, over twice the window that it allows.
+    /// Bytes over the budget; with `slack`, over one and a half of the window that it allows.
     pub(super) fn excess(&self, stats: &Stats, slack: bool) -> u64 {
         match self.0 {
             HotWindow::Bytes(window) => {
-                let limit = if slack { 2 * window } else { window };
+                let limit = if slack { window + window / 2 } else { window };
                 stats.window_now().saturating_sub(limit)
             }
             // At the peak, all tensors are packed but this fraction of them. Whenever fewer bytes are alive, more of them
             // may be dense without raising the peak: in most of the backward pass, nothing needs to be packed.
             HotWindow::Fraction(fraction) => {
                 let peak = stats.logical.peak() as f64;
-                let dense = if slack { 2.0 * fraction } else { fraction };
+                let dense = if slack { 1.5 * fraction } else { fraction };
                 let limit = peak * (dense + (1.0 - fraction) / ratio(stats));
                 stats.resident_now().saturating_sub(limit as u64)
             }

@@ -6,17 +6,18 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use burn_backend::DType;
 use burn_backend::tensor::Device;
+use burn_backend::{DType, DeviceOps};
 
 use crate::config::LctConfig;
+use crate::error::ConfigError;
+use crate::per_device;
 use crate::report::Stats;
 use crate::store::{PackRequest, PackedStore};
 use crate::tensor::{State, Storage};
 
 mod budget;
 mod defer;
-mod registry;
 mod window;
 
 use budget::Budget;
@@ -41,6 +42,23 @@ impl<B: PackedStore> Residency<B> {
             stats: Arc::default(),
             window: Mutex::new(Window::default()),
             evicting: Mutex::new(()),
+        }
+    }
+
+    /// The residency of a device, made with the default configuration if it has none yet.
+    pub(crate) fn of(device: &Device<B>) -> &'static Self {
+        per_device::get(device.id(), || Self::new(LctConfig::default()))
+    }
+
+    /// Sets the configuration of a device that has not been used yet.
+    pub(crate) fn configure(device: &Device<B>, config: LctConfig) -> Result<(), ConfigError> {
+        config.validate()?;
+        if per_device::set(device.id(), Self::new(config)) {
+            Ok(())
+        } else {
+            Err(ConfigError::InUse {
+                device: format!("{device:?}"),
+            })
         }
     }
 

@@ -9,13 +9,11 @@
 //! - **Unpacking** leaves no trace in the stream: the decode kernel runs at once, its output is registered as a handle,
 //!   and a [shell](Shells) stands for it, as if the operation that made it had been executed before.
 
-use std::any::{Any, TypeId};
-use std::collections::HashMap;
 use std::marker::PhantomData;
-use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use burn_backend::tensor::{Device, FloatTensor};
-use burn_backend::{DType, DeviceId, DeviceOps, Shape, StreamId};
+use burn_backend::{DType, DeviceOps, Shape, StreamId};
 use burn_cubecl::fusion::FusionCubeRuntime;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 use burn_fusion::client::GlobalFusionClient;
@@ -26,6 +24,7 @@ use burn_ir::{BackendIr, CustomOpIr, HandleContainer, OperationIr, TensorIr, Ten
 use super::cube::CubePacked;
 use super::reserve::Reserve;
 use super::{PackRequest, PackedStore};
+use crate::per_device;
 
 type Client<R> = GlobalFusionClient<FusionCubeRuntime<R>>;
 type Slot<R> = Arc<OnceLock<CubePacked<R>>>;
@@ -172,26 +171,18 @@ struct Stock<R: CubeRuntime> {
     most_taken: usize,
 }
 
-static SHELLS: LazyLock<Mutex<HashMap<(TypeId, DeviceId), Arc<dyn Any + Send + Sync>>>> =
-    LazyLock::new(Mutex::default);
-
 impl<R: CubeRuntime> Shells<R> {
     /// How many are made at least.
     const BATCH: usize = 256;
 
-    fn of(device: &R::CubeDevice) -> Arc<Self> {
-        let mut all = SHELLS.lock().unwrap_or_else(PoisonError::into_inner);
-        all.entry((TypeId::of::<R>(), device.id()))
-            .or_insert_with(|| {
-                Arc::new(Self(Mutex::new(Stock {
-                    shells: Vec::new(),
-                    taken: 0,
-                    most_taken: 0,
-                })))
-            })
-            .clone()
-            .downcast()
-            .expect("the key holds the runtime's type")
+    fn of(device: &R::CubeDevice) -> &'static Self {
+        per_device::get(device.id(), || {
+            Self(Mutex::new(Stock {
+                shells: Vec::new(),
+                taken: 0,
+                most_taken: 0,
+            }))
+        })
     }
 
     fn take(&self, client: &Client<R>) -> FusionTensor<FusionCubeRuntime<R>> {

@@ -5,23 +5,18 @@
 //! while the device works towards the one before. The host waits only when both are full, which also bounds how
 //! far it runs ahead of the device.
 
-use std::any::{Any, TypeId};
-use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use burn_backend::{DeviceId, DeviceOps};
+use burn_backend::DeviceOps;
 use burn_cubecl::CubeRuntime;
 use cubecl::{bytes::Bytes, client::ComputeClient, server::ServerError};
 
 use super::cube::Shared;
+use crate::per_device;
 
-/// Reserves live as long as the program, so that a status being read can borrow its reserve's client.
-type Registry = Mutex<HashMap<(TypeId, DeviceId), &'static (dyn Any + Send + Sync)>>;
 type Statuses = Pin<Box<dyn Future<Output = Result<Vec<Bytes>, ServerError>> + Send>>;
-
-static RESERVES: LazyLock<Registry> = LazyLock::new(Registry::default);
 
 /// The encodes of one device that wait for their status.
 pub(super) struct Reserve<R: CubeRuntime> {
@@ -38,22 +33,14 @@ struct Batches<R: CubeRuntime> {
 impl<R: CubeRuntime> Reserve<R> {
     /// The reserve of a device.
     pub(super) fn of(device: &R::CubeDevice) -> &'static Self {
-        let mut reserves = RESERVES.lock().unwrap_or_else(PoisonError::into_inner);
-        let reserve: &'static (dyn Any + Send + Sync) = *reserves
-            .entry((TypeId::of::<R>(), device.id()))
-            .or_insert_with(|| {
-                Box::leak(Box::new(Self {
-                    client: R::client(device),
-                    batches: Mutex::new(Batches {
-                        gathering: Vec::new(),
-                        gathering_bytes: 0,
-                        reading: None,
-                    }),
-                }))
-            });
-        reserve
-            .downcast_ref()
-            .expect("the key holds the runtime's type")
+        per_device::get(device.id(), || Self {
+            client: R::client(device),
+            batches: Mutex::new(Batches {
+                gathering: Vec::new(),
+                gathering_bytes: 0,
+                reading: None,
+            }),
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, Batches<R>> {

@@ -35,7 +35,7 @@ impl<B: PackedStore> LctTensor<B> {
     pub(crate) fn new(tensor: FloatTensor<B>) -> Self {
         let device = B::float_device(&tensor);
         let residency = Residency::<B>::of(&device);
-        if !admits(&residency, tensor.dtype(), tensor.shape().num_elements()) {
+        if !admits(residency, tensor.dtype(), tensor.shape().num_elements()) {
             return Self(Form::Passed(tensor));
         }
         let storage = Arc::new(Storage::new(tensor, device, residency));

@@ -15,7 +15,7 @@ use crate::store::PackedStore;
 pub(crate) struct Storage<B: PackedStore> {
     pub(crate) shape: Shape,
     pub(crate) device: Device<B>,
-    pub(crate) residency: Arc<Residency<B>>,
+    pub(crate) residency: &'static Residency<B>,
     /// The place of this storage in the hot window: an entry with an older ticket is stale.
     pub(crate) ticket: AtomicU64,
     state: Mutex<State<B>>,
@@ -36,7 +36,7 @@ impl<B: PackedStore> Storage<B> {
     pub(crate) fn new(
         tensor: FloatTensor<B>,
         device: Device<B>,
-        residency: Arc<Residency<B>>,
+        residency: &'static Residency<B>,
     ) -> Self {
         let storage = Self {
             shape: tensor.shape(),

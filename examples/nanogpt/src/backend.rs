@@ -23,7 +23,7 @@ use nanogpt::{
     train::Plan,
 };
 use serde_json::json;
-use std::sync::Arc;
+use std::{fs, sync::Arc};
 
 /// BF16 on a card, with Burn's kernel fusion.
 type OnCuda = Cuda<bf16, i32>;
@@ -50,11 +50,11 @@ pub fn run(plan: &Plan) -> Result<Report, Error> {
             what: "the unfused CUDA backend",
             remedy: "build it with --features unfused, or leave --fusion on",
         }),
-        (false, BackendKind::Lct, _) => flex::<LctBackend<OnCpu>>(plan, lct::<OnCpu>()),
-        (true, BackendKind::Lct, false) => cuda::<LctBackend<OnCuda>>(plan, lct::<OnCuda>()),
+        (false, BackendKind::Lct, _) => flex::<LctBackend<OnCpu>>(plan, lct::<OnCpu>(args)?),
+        (true, BackendKind::Lct, false) => cuda::<LctBackend<OnCuda>>(plan, lct::<OnCuda>(args)?),
         #[cfg(feature = "unfused")]
         (true, BackendKind::Lct, true) => {
-            cuda::<LctBackend<OnCudaUnfused>>(plan, lct::<OnCudaUnfused>())
+            cuda::<LctBackend<OnCudaUnfused>>(plan, lct::<OnCudaUnfused>(args)?)
         }
     }
 }
@@ -64,14 +64,26 @@ fn nothing() -> Compression {
     Box::new(|| None)
 }
 
-/// Asks the compressed backend for its memory report.
-fn lct<B: PackedStore>() -> Compression {
-    Box::new(|| {
-        let device = B::Device::default();
+/// Sets the compressed backend up, if settings are given, and says how to ask for its memory report.
+fn lct<B: PackedStore>(args: &TrainArgs) -> Result<Compression, Error> {
+    let device = B::Device::default();
+    if let Some(path) = &args.lct_config {
+        let text = fs::read_to_string(path).map_err(Error::io("read", path))?;
+        let config = serde_json::from_str(&text).map_err(Error::json(path))?;
+        LctBackend::<B>::configure(&device, config).map_err(|error| Error::Device {
+            action: "configuring the compression",
+            message: error.to_string(),
+        })?;
+    }
+    Ok(Box::new(move || {
         LctBackend::<B>::settle(&device);
         let report = LctBackend::<B>::memory_report(&device);
-        Some((report.to_string(), json!(report)))
-    })
+        let config = LctBackend::<B>::config(&device);
+        Some((
+            report.to_string(),
+            json!({ "config": config, "ratio": report.ratio(), "report": report }),
+        ))
+    }))
 }
 
 /// Trains on the CPU, in BF16 by the device's settings.

@@ -114,6 +114,10 @@ pub struct TrainArgs {
     #[arg(long, default_value_t = 10)]
     pub memory_every: usize,
 
+    /// Settings of the compression as JSON; it needs none.
+    #[arg(long, value_name = "FILE.json")]
+    pub lct_config: Option<PathBuf>,
+
     /// Folder for checkpoints.
     #[arg(long, value_name = "DIR")]
     pub checkpoint: Option<PathBuf>,
