@@ -21,7 +21,8 @@ impl<B: PackedStore> LctBackend<B> {
     /// The configuration that the device has.
     #[must_use]
     pub fn config(device: &Device<B>) -> LctConfig {
-        Residency::<B>::of(device).config().clone()
+        Residency::<B>::find(device)
+            .map_or_else(LctConfig::default, |residency| residency.config().clone())
     }
 
     /// A snapshot of the device's counters.
@@ -30,15 +31,21 @@ impl<B: PackedStore> LctBackend<B> {
     /// not been told of yet is missing; [`settle`](Self::settle) asks for it.
     #[must_use]
     pub fn memory_report(device: &Device<B>) -> MemoryReport {
-        Residency::<B>::of(device).stats().report()
+        Residency::<B>::find(device).map_or_else(MemoryReport::default, |residency| {
+            residency.stats().report()
+        })
     }
 
     /// Sets every peak of the [report](Self::memory_report) to the level of now.
     pub fn reset_peaks(device: &Device<B>) {
-        Residency::<B>::of(device).stats().reset_peaks();
+        if let Some(residency) = Residency::<B>::find(device) {
+            residency.stats().reset_peaks();
+        }
     }
 
     /// Waits for the outcome of every encode, so that all reserves are given back and the report is exact.
+    ///
+    /// Blocks until the device has done what was asked of it, and under burn-fusion executes what is queued.
     pub fn settle(device: &Device<B>) {
         B::settle(device);
     }

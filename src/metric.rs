@@ -8,8 +8,8 @@ use burn_train::metric::{
     SerializedEntry,
 };
 
-use crate::report::{MemoryReport, Stats};
-use crate::residency::Residency;
+use crate::backend::LctBackend;
+use crate::report::MemoryReport;
 use crate::store::PackedStore;
 
 const MIB: f64 = (1 << 20) as f64;
@@ -35,11 +35,11 @@ enum Quantity {
 ///     .metric_train_numeric(LctMemoryMetric::resident::<Plain>(&device))
 ///     .metric_train_numeric(LctMemoryMetric::ratio::<Plain>(&device))
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct LctMemoryMetric {
     name: MetricName,
     quantity: Quantity,
-    stats: Arc<Stats>,
+    report: Arc<dyn Fn() -> MemoryReport + Send + Sync>,
 }
 
 impl LctMemoryMetric {
@@ -65,12 +65,15 @@ impl LctMemoryMetric {
         Self {
             name: Arc::new(name.to_owned()),
             quantity,
-            stats: Residency::<B>::of(device).stats().clone(),
+            report: {
+                let device = device.clone();
+                Arc::new(move || LctBackend::<B>::memory_report(&device))
+            },
         }
     }
 
     fn read(&self) -> f64 {
-        let report: MemoryReport = self.stats.report();
+        let report = (self.report)();
         match self.quantity {
             Quantity::Resident => report.resident_bytes() as f64 / MIB,
             Quantity::Logical => report.logical_bytes as f64 / MIB,

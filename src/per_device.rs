@@ -29,14 +29,20 @@ pub(crate) fn get<T: Send + Sync + 'static>(
         _ => None,
     });
     let value = last.unwrap_or_else(|| {
-        let value = find(&key).unwrap_or_else(|| {
-            let mut values = write();
-            *values.entry(key).or_insert_with(|| leak(make()))
+        let value = look_up(&key).unwrap_or_else(|| {
+            // Made before the lock is taken: it may start a device up, or ask for other values.
+            let fresh = make();
+            *write().entry(key).or_insert_with(|| leak(fresh))
         });
         LAST.set(Some((key, value)));
         value
     });
     value.downcast_ref().expect("the key holds the type")
+}
+
+/// The device's value of type `T`, if it has one.
+pub(crate) fn find<T: Send + Sync + 'static>(device: DeviceId) -> Option<&'static T> {
+    look_up(&(TypeId::of::<T>(), device))?.downcast_ref()
 }
 
 /// Gives the device its value of type `T`. Returns whether it had none yet.
@@ -50,7 +56,7 @@ pub(crate) fn set<T: Send + Sync + 'static>(device: DeviceId, value: T) -> bool 
     }
 }
 
-fn find(key: &Key) -> Option<Value> {
+fn look_up(key: &Key) -> Option<Value> {
     let values = VALUES.read().unwrap_or_else(PoisonError::into_inner);
     values.get(key).copied()
 }
@@ -71,7 +77,9 @@ mod tests {
     #[test]
     fn values_differ_by_type_and_device_and_are_set_once() {
         let (a, b) = (DeviceId::new(900, 0), DeviceId::new(900, 1));
+        assert_eq!(find::<u64>(a), None);
         assert_eq!(*get(a, || 1u64), 1);
+        assert_eq!(find(a), Some(&1u64));
         assert_eq!(*get(a, || 2u64), 1);
         assert_eq!(*get(b, || 3u64), 3);
         assert_eq!(*get(a, || 4i64), 4);

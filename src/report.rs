@@ -18,6 +18,8 @@ pub struct MemoryReport {
     pub packed_bytes: u64,
     /// Bytes that spilled, as far as the host knows yet.
     pub spill_bytes: u64,
+    /// Bytes reserved for what encodes may have spilled whose outcome the host has not read yet.
+    pub reserved_bytes: u64,
     /// Dense bytes in the hot window: tensors not packed yet, and decoded copies.
     pub window_bytes: u64,
     /// Dense bytes of tensors that stay so because packing them would not pay or their layout cannot be packed.
@@ -28,11 +30,13 @@ pub struct MemoryReport {
     pub peak_packed_bytes: u64,
     /// The largest `spill_bytes`.
     pub peak_spill_bytes: u64,
+    /// The largest `reserved_bytes`.
+    pub peak_reserved_bytes: u64,
     /// The largest `window_bytes`.
     pub peak_window_bytes: u64,
     /// The largest `kept_dense_bytes`.
     pub peak_kept_dense_bytes: u64,
-    /// The largest sum of packed, spill, window and kept dense bytes.
+    /// The largest sum of packed, spill, reserved, window and kept dense bytes.
     pub peak_resident_bytes: u64,
     /// Tensors encoded so far.
     pub encodes: u64,
@@ -52,9 +56,9 @@ pub struct MemoryReport {
     pub failed_encodes: u64,
     /// Float tensors of another type than BF16 that passed through untouched.
     pub passed_other_dtype: u64,
-    /// BF16 tensors below `min_elements` that passed through untouched.
+    /// BF16 tensors below `min_elements`, or beyond what one packed form can hold, that passed through untouched.
     pub passed_small: u64,
-    /// Int and bool tensors that operations returned; they are never touched.
+    /// Int and bool tensors that operations returned, alone or beside a float tensor; they are never touched.
     pub passed_int_bool: u64,
 }
 
@@ -72,7 +76,11 @@ impl MemoryReport {
     /// Bytes now on the device for the managed tensors, in whatever form.
     #[must_use]
     pub fn resident_bytes(&self) -> u64 {
-        self.packed_bytes + self.spill_bytes + self.window_bytes + self.kept_dense_bytes
+        self.packed_bytes
+            + self.spill_bytes
+            + self.reserved_bytes
+            + self.window_bytes
+            + self.kept_dense_bytes
     }
 }
 
@@ -90,10 +98,11 @@ impl std::fmt::Display for MemoryReport {
         )?;
         writeln!(
             f,
-            "  peaks    packed {:.1} MiB, hot window {:.1} MiB, spill {:.1} MiB, kept dense {:.1} MiB",
+            "  peaks    packed {:.1} MiB, hot window {:.1} MiB, spill {:.1} MiB, reserved {:.1} MiB, kept dense {:.1} MiB",
             mib(self.peak_packed_bytes),
             mib(self.peak_window_bytes),
             mib(self.peak_spill_bytes),
+            mib(self.peak_reserved_bytes),
             mib(self.peak_kept_dense_bytes),
         )?;
         writeln!(
@@ -153,6 +162,7 @@ pub(crate) struct Stats {
     pub(crate) logical: Gauge,
     packed: Gauge,
     spill: Gauge,
+    reserved: Gauge,
     window: Gauge,
     kept_dense: Gauge,
     resident: Gauge,
@@ -195,9 +205,9 @@ impl Stats {
         self.window.now()
     }
 
-    /// Bytes of all forms together.
-    pub(crate) fn resident_now(&self) -> u64 {
-        self.resident.now()
+    /// Bytes of the tensors that are packed or could be: all forms but those that stay dense and unread reserves.
+    pub(crate) fn managed_now(&self) -> u64 {
+        self.packed.now() + self.spill.now() + self.window.now()
     }
 
     /// Logical over packed bytes of all encodes, once there was one.
@@ -228,6 +238,7 @@ impl Stats {
             &self.logical,
             &self.packed,
             &self.spill,
+            &self.reserved,
             &self.window,
             &self.kept_dense,
             &self.resident,
@@ -241,11 +252,13 @@ impl Stats {
             logical_bytes: self.logical.now(),
             packed_bytes: self.packed.now(),
             spill_bytes: self.spill.now(),
+            reserved_bytes: self.reserved.now(),
             window_bytes: self.window.now(),
             kept_dense_bytes: self.kept_dense.now(),
             peak_logical_bytes: self.logical.peak(),
             peak_packed_bytes: self.packed.peak(),
             peak_spill_bytes: self.spill.peak(),
+            peak_reserved_bytes: self.reserved.peak(),
             peak_window_bytes: self.window.peak(),
             peak_kept_dense_bytes: self.kept_dense.peak(),
             peak_resident_bytes: self.resident.peak(),
@@ -272,22 +285,26 @@ pub(crate) struct Footprint {
     logical: u64,
     packed: AtomicU64,
     spill: AtomicU64,
+    reserved: AtomicU64,
     kept_dense: AtomicU64,
 }
 
 impl Footprint {
-    /// A tensor of `logical` bytes whose packed form takes `packed` bytes without its spill.
-    pub(crate) fn packed(stats: &Arc<Stats>, logical: u64, packed: u64) -> Self {
+    /// A tensor of `logical` bytes whose packed form takes `packed` bytes without its spill, for which `reserved` bytes are
+    /// held until it is known.
+    pub(crate) fn packed(stats: &Arc<Stats>, logical: u64, packed: u64, reserved: u64) -> Self {
         stats.encodes.fetch_add(1, Relaxed);
         stats.encoded.fetch_add(logical, Relaxed);
         stats.encoded_to.fetch_add(packed, Relaxed);
         stats.packed.add(packed);
-        stats.resident.add(packed);
+        stats.reserved.add(reserved);
+        stats.resident.add(packed + reserved);
         Self {
             stats: stats.clone(),
             logical,
             packed: AtomicU64::new(packed),
             spill: AtomicU64::new(0),
+            reserved: AtomicU64::new(reserved),
             kept_dense: AtomicU64::new(0),
         }
     }
@@ -299,6 +316,7 @@ impl Footprint {
             logical,
             packed: AtomicU64::new(0),
             spill: AtomicU64::new(0),
+            reserved: AtomicU64::new(0),
             kept_dense: AtomicU64::new(0),
         };
         footprint.enter_dense(why);
@@ -307,6 +325,7 @@ impl Footprint {
 
     /// Records what the encode spilled, once that is known.
     pub(crate) fn set_spill(&self, bytes: u64) {
+        self.release_reserve();
         self.spill.store(bytes, Relaxed);
         self.stats.encoded_to.fetch_add(bytes, Relaxed);
         self.stats.spill.add(bytes);
@@ -316,6 +335,7 @@ impl Footprint {
     /// The packed form was given up for the dense one.
     #[cfg(feature = "cube")]
     pub(crate) fn give_up(&self, why: KeptDense) {
+        self.release_reserve();
         let packed = self.packed.swap(0, Relaxed);
         let spill = self.spill.swap(0, Relaxed);
         self.stats.packed.sub(packed);
@@ -325,6 +345,12 @@ impl Footprint {
         self.stats.encoded.fetch_sub(self.logical, Relaxed);
         self.stats.encoded_to.fetch_sub(packed + spill, Relaxed);
         self.enter_dense(why);
+    }
+
+    fn release_reserve(&self) {
+        let reserved = self.reserved.swap(0, Relaxed);
+        self.stats.reserved.sub(reserved);
+        self.stats.resident.sub(reserved);
     }
 
     fn enter_dense(&self, why: KeptDense) {
@@ -342,6 +368,7 @@ impl Footprint {
 
 impl Drop for Footprint {
     fn drop(&mut self) {
+        self.release_reserve();
         let packed = *self.packed.get_mut();
         let spill = *self.spill.get_mut();
         let dense = *self.kept_dense.get_mut();

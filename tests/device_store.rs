@@ -27,9 +27,23 @@ fn weights(len: usize) -> Vec<bf16> {
         .collect()
 }
 
-/// Every bit pattern, so that only a tenth of the exponents has a code of its own.
+/// Every bit pattern, most with exponents that have no code, among seven times as many ordinary values.
 fn patterns() -> Vec<bf16> {
-    (0..=u16::MAX).map(bf16::from_bits).collect()
+    let ordinary = weights(7 << 16);
+    let all = (0..=u16::MAX).map(bf16::from_bits);
+    all.zip(ordinary.chunks(7))
+        .flat_map(|(pattern, ordinary)| [&[pattern], ordinary].concat())
+        .collect()
+}
+
+/// Incompressible values.
+fn noise(len: usize) -> Vec<bf16> {
+    let mut state = 7u32;
+    let mut next = move || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        bf16::from_bits((state >> 16) as u16)
+    };
+    (0..len).map(|_| next()).collect()
 }
 
 fn tensor<B: PackedStore, const D: usize>(
@@ -60,7 +74,9 @@ fn check<B: PackedStore>(device: B::Device) {
         })
         .collect();
     let all = patterns();
-    let mixed = tensor::<B, 2>(&all, [256, 256], &device);
+    let mixed = tensor::<B, 2>(&all, [512, 1024], &device);
+    let random = noise(100_000);
+    let incompressible = tensor::<B, 1>(&random, [100_000], &device);
     let constant = vec![bf16::from_f32(1.5); 100_000];
     let same = tensor::<B, 1>(&constant, [100_000], &device);
 
@@ -85,24 +101,81 @@ fn check<B: PackedStore>(device: B::Device) {
         *bytemuck::cast_slice::<_, u8>(&constant)
     );
 
+    assert_eq!(
+        *incompressible.clone().into_data().bytes,
+        *bytemuck::cast_slice::<_, u8>(&random)
+    );
+
     LctBackend::<B>::settle(&device);
     let packed = report();
+    assert_eq!(packed.reserved_bytes, 0, "{packed}");
+    assert!(packed.spill_bytes > 0, "the patterns spill: {packed}");
     assert!(packed.encodes >= 5, "{packed}");
     assert!(packed.decodes >= 5, "{packed}");
     assert_eq!(packed.failed_encodes, 0, "{packed}");
+    assert_eq!(packed.incompressible, 1, "{packed}");
+    // Given up after the fact, and still whole; spilled, trimmed, and still whole.
+    for (tensor, values) in [(&incompressible, &random), (&same, &constant)] {
+        assert_eq!(
+            *tensor.clone().into_data().bytes,
+            *bytemuck::cast_slice::<_, u8>(values)
+        );
+    }
     assert_eq!(
-        packed.incompressible, 1,
-        "all patterns alike do not shrink: {packed}"
+        *mixed.clone().into_data().bytes,
+        *bytemuck::cast_slice::<_, u8>(&all)
     );
     assert!(packed.ratio() > 1.35, "{packed}");
 
-    drop((kept, mixed, same));
+    drop((kept, mixed, same, incompressible));
     LctBackend::<B>::sync(&device).unwrap();
     let end = report();
     assert_eq!((end.logical_bytes, end.window_bytes), (0, 0), "{end}");
     LctBackend::<B>::memory_cleanup(&device);
     let end = report();
     assert_eq!((end.packed_bytes, end.kept_dense_bytes), (0, 0), "{end}");
+}
+
+/// F32 arithmetic, with BF16 tensors made, packed and unpacked between its steps.
+fn beside<B: Backend>(device: &B::Device) -> TensorData {
+    let bf16s = |seed: usize| -> Tensor<B, 1> {
+        let values: Vec<bf16> = weights(70_000 + seed);
+        let data = TensorData::new(values, [70_000 + seed]);
+        Tensor::from_data(data, (device, DType::BF16))
+    };
+    let values: Vec<f32> = (0..5000).map(|i| (i as f32 * 0.37).sin()).collect();
+    let x = Tensor::<B, 2>::from_data(TensorData::new(values, [50, 100]), (device, DType::F32));
+    let mut sum = x.clone();
+    let mut alive = Vec::new();
+    for step in 0..6 {
+        let scaled = sum.clone() * 1.1 + x.clone();
+        alive.push(bf16s(step));
+        let squashed = scaled.clone().tanh() * scaled;
+        let read = alive[step / 2].clone().into_data();
+        assert_eq!(
+            read.num_elements(),
+            70_000 + alive[step / 2].dims()[0] % 70_000
+        );
+        let product = squashed.clone().matmul(x.clone().transpose());
+        alive.push(bf16s(step + 100));
+        sum = squashed + product.mean_dim(1) * x.clone();
+    }
+    sum.into_data()
+}
+
+#[test]
+fn arithmetic_between_packs_gives_the_same_bits() {
+    // Another device id, so that its configuration is its own.
+    let device = WgpuDevice::Cpu;
+    let config = LctConfig::default()
+        .with_hot_window(HotWindow::Bytes(0))
+        .with_min_elements(1);
+    LctBackend::<Fused>::configure(&device, config).unwrap();
+    let plain = beside::<Fused>(&device);
+    assert_eq!(beside::<Fused>(&device), plain, "plain equals plain");
+    assert_eq!(beside::<LctBackend<Fused>>(&device), plain);
+    let report = LctBackend::<Fused>::memory_report(&device);
+    assert!(report.encodes >= 10 && report.decodes >= 3, "{report}");
 }
 
 #[test]

@@ -46,6 +46,12 @@ pub enum CodecError {
         /// Version read by this build.
         supported: u16,
     },
+    /// An element type that this version does not pack.
+    #[error("element type {found} is not BF16 (0), the only one that this format version packs")]
+    UnknownDtype {
+        /// Element type number found.
+        found: u8,
+    },
     /// A profile number without a meaning in this version.
     #[error("profile number {found} is unknown to this format version")]
     UnknownProfile {

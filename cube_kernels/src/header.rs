@@ -7,6 +7,9 @@ pub const MAGIC: u32 = u32::from_le_bytes(*b"LCT1");
 /// The format version this crate writes and reads.
 pub const VERSION: u16 = 1;
 
+/// The element type that this version packs, in the highest byte of word 1: BF16.
+pub const DTYPE_BF16: u8 = 0;
+
 /// Word that counts the used words of the spill.
 pub const SPILL_WORDS_WORD: usize = 8;
 /// Word that says where the code came from.
@@ -27,7 +30,7 @@ pub fn fixed_words(layout: &PackedLayout) -> [u32; 8] {
     let profile = layout.profile();
     [
         MAGIC,
-        VERSION as u32 | (profile.code() as u32) << 16,
+        VERSION as u32 | (profile.code() as u32) << 16 | (DTYPE_BF16 as u32) << 24,
         layout.values() as u32,
         0,
         profile.block_values(),
@@ -61,6 +64,10 @@ pub fn read_layout(blob: &[u32]) -> Result<PackedLayout, CodecError> {
             supported: VERSION,
         });
     }
+    let dtype = (blob[1] >> 24) as u8;
+    if dtype != DTYPE_BF16 {
+        return Err(CodecError::UnknownDtype { found: dtype });
+    }
     let number = (blob[1] >> 16) as u8;
     let profile = Profile::from_code(number).ok_or(CodecError::UnknownProfile { found: number })?;
     let values = blob[2] as u64 | (blob[3] as u64) << 32;
@@ -69,7 +76,7 @@ pub fn read_layout(blob: &[u32]) -> Result<PackedLayout, CodecError> {
 
     const NAMES: [&str; 8] = [
         "magic",
-        "version, profile and flags",
+        "version, profile and dtype",
         "values (low word)",
         "values (high word)",
         "block_values",

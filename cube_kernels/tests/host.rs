@@ -183,7 +183,11 @@ fn malformed_headers_are_named() {
         UnknownProfile { found: 7 }
     ));
     assert!(matches!(refused(|p| p.blob[3] = 1), TooManyValues { .. }));
-    for word in [1, 4, 5, 6, 7, RESERVED_WORD] {
+    assert!(matches!(
+        refused(|p| p.blob[1] |= 3 << 24),
+        UnknownDtype { found: 3 }
+    ));
+    for word in [4, 5, 6, 7, RESERVED_WORD] {
         let error = refused(|p| p.blob[word] ^= 1 << 31);
         assert!(matches!(error, HeaderField { .. }), "{word}: {error}");
     }

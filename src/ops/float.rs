@@ -2,7 +2,7 @@
 //!
 //! Written out are the methods that decode nothing: those that only change the shape are recorded as
 //! views, so that a tensor and its views share one packed form, and questions about the device or the
-//! gradient are answered as they stand. `float_to_device` moves the packed form.
+//! gradient are answered as they stand. `float_to_device` to the device where the tensor is returns it packed as it is.
 
 use burn_backend::ops::{FloatTensorOps, GridSampleOptions};
 use burn_backend::tensor::{Device, FloatTensor, IndexingUpdateOp};
@@ -41,8 +41,12 @@ impl<B: PackedStore> FloatTensorOps<Self> for LctBackend<B> {
     ) -> impl Future<Output = Result<TensorData, ExecutionError>> + Send {
         let device = tensor.device();
         let data = B::float_into_data(tensor.dense());
-        B::on_drained(&device);
-        data
+        // A fusing backend drains its stream when the future is first polled.
+        async move {
+            let data = data.await;
+            B::on_drained(&device);
+            data
+        }
     }
 
     fn float_device(tensor: &FloatTensor<Self>) -> Device<Self> {

@@ -12,7 +12,8 @@ impl<B: PackedStore> TransactionOps<Self> for LctBackend<B> {
     fn tr_execute(
         transaction: TransactionPrimitive<Self>,
     ) -> impl Future<Output = Result<TransactionPrimitiveData, ExecutionError>> + Send {
-        B::tr_execute(TransactionPrimitive::new(
+        let device = transaction.read_floats.first().map(LctTensor::device);
+        let data = B::tr_execute(TransactionPrimitive::new(
             transaction
                 .read_floats
                 .into_iter()
@@ -21,6 +22,13 @@ impl<B: PackedStore> TransactionOps<Self> for LctBackend<B> {
             transaction.read_qfloats,
             transaction.read_ints,
             transaction.read_bools,
-        ))
+        ));
+        async move {
+            let data = data.await;
+            if let Some(device) = device {
+                B::on_drained(&device);
+            }
+            data
+        }
     }
 }

@@ -5,40 +5,52 @@ use crate::report::Stats;
 
 /// The ratio that is counted on before anything has been encoded.
 const EXPECTED_RATIO: f64 = 1.4;
+/// How much of the window a lazy backend may use in excess until its next natural break.
+const SLACK: f64 = 0.5;
 
 /// The limit of the hot window, by the [setting](HotWindow) of its device.
 #[derive(Debug)]
 pub(super) struct Budget(pub(super) HotWindow);
 
-impl Budget {
-    /// Bytes over the budget; with `slack`, over one and a half of the window that it allows.
-    pub(super) fn excess(&self, stats: &Stats, slack: bool) -> u64 {
-        match self.0 {
-            HotWindow::Bytes(window) => {
-                let limit = if slack { window + window / 2 } else { window };
-                stats.window_now().saturating_sub(limit)
-            }
-            // At the peak, all tensors are packed but this fraction of them. Whenever fewer bytes are alive, more of them
-            // may be dense without raising the peak: in most of the backward pass, nothing needs to be packed.
-            HotWindow::Fraction(fraction) => {
-                let peak = stats.logical.peak() as f64;
-                let dense = if slack { 1.5 * fraction } else { fraction };
-                let limit = peak * (dense + (1.0 - fraction) / ratio(stats));
-                stats.resident_now().saturating_sub(limit as u64)
-            }
-        }
-    }
-
-    /// The share of a dense tensor's bytes that packing it takes off what the budget limits.
-    pub(super) fn freed_by_packing(&self, stats: &Stats) -> f64 {
-        match self.0 {
-            HotWindow::Bytes(_) => 1.0,
-            HotWindow::Fraction(_) => 1.0 - 1.0 / ratio(stats),
-        }
-    }
+/// What has to leave the window.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Excess {
+    /// Bytes by which the budget is exceeded.
+    pub(super) bytes: u64,
+    /// The share of a dense tensor's bytes by which packing it makes up for that.
+    pub(super) freed: f64,
+    /// The most dense bytes that may leave.
+    pub(super) at_most: u64,
 }
 
-/// Logical over packed bytes so far, at least so much over one that packing is expected to help.
-fn ratio(stats: &Stats) -> f64 {
-    stats.ratio().unwrap_or(EXPECTED_RATIO).max(1.05)
+impl Budget {
+    /// What is over the budget, if anything; with `slack`, over the budget with half of the window more.
+    pub(super) fn excess(&self, stats: &Stats, slack: bool) -> Option<Excess> {
+        let more = if slack { 1.0 + SLACK } else { 1.0 };
+        let window = stats.window_now();
+        let excess = match self.0 {
+            HotWindow::Bytes(limit) => {
+                let bytes = window.saturating_sub((limit as f64 * more) as u64);
+                Excess {
+                    bytes,
+                    freed: 1.0,
+                    at_most: bytes,
+                }
+            }
+            // At the peak, all tensors are packed but this fraction of them. Whenever fewer bytes are alive, more of them
+            // may be dense without raising the peak: in most of the backward pass, nothing needs to be packed. The fraction
+            // itself may always be dense, or what dies young would be packed where data does not compress.
+            HotWindow::Fraction(fraction) => {
+                let peak = stats.logical.peak() as f64;
+                let ratio = stats.ratio().unwrap_or(EXPECTED_RATIO).max(1.05);
+                let limit = peak * (fraction * more + (1.0 - fraction) / ratio);
+                Excess {
+                    bytes: stats.managed_now().saturating_sub(limit as u64),
+                    freed: 1.0 - 1.0 / ratio,
+                    at_most: window.saturating_sub((peak * fraction) as u64),
+                }
+            }
+        };
+        (excess.bytes > 0 && excess.at_most > 0).then_some(excess)
+    }
 }

@@ -4,7 +4,7 @@
 //! not used for longest are packed. So what dies young dies dense and costs nothing. Decoded copies are entries of
 //! the same window whose eviction is free.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use burn_backend::tensor::Device;
 use burn_backend::{DType, DeviceOps};
@@ -14,7 +14,7 @@ use crate::error::ConfigError;
 use crate::per_device;
 use crate::report::Stats;
 use crate::store::{PackRequest, PackedStore};
-use crate::tensor::{State, Storage};
+use crate::tensor::Storage;
 
 mod budget;
 mod defer;
@@ -30,7 +30,7 @@ pub(crate) struct Residency<B: PackedStore> {
     stats: Arc<Stats>,
     budget: Budget,
     window: Mutex<Window<B>>,
-    /// Held while tensors are packed, so that two threads never wait for each other's storages.
+    /// Held while tensors are packed, so that two threads never pack for the same excess.
     evicting: Mutex<()>,
 }
 
@@ -47,7 +47,15 @@ impl<B: PackedStore> Residency<B> {
 
     /// The residency of a device, made with the default configuration if it has none yet.
     pub(crate) fn of(device: &Device<B>) -> &'static Self {
-        per_device::get(device.id(), || Self::new(LctConfig::default()))
+        per_device::get(device.id(), || {
+            B::on_drained(device);
+            Self::new(LctConfig::default())
+        })
+    }
+
+    /// The residency of a device that is in use or was configured.
+    pub(crate) fn find(device: &Device<B>) -> Option<&'static Self> {
+        per_device::find(device.id())
     }
 
     /// Sets the configuration of a device that has not been used yet.
@@ -74,7 +82,7 @@ impl<B: PackedStore> Residency<B> {
     pub(crate) fn admit(&self, storage: &Arc<Storage<B>>) {
         self.window().push(storage);
         // A lazy backend's plans would be cut here: it has some slack, until the next natural break.
-        if self.budget.excess(&self.stats, B::LAZY) > 0 {
+        if self.budget.excess(&self.stats, B::LAZY).is_some() {
             self.evict();
         }
     }
@@ -88,7 +96,7 @@ impl<B: PackedStore> Residency<B> {
 
     /// Brings the window down to its budget, where a lazy backend's plans break anyway.
     pub(crate) fn natural_break(&self) {
-        if B::LAZY && self.budget.excess(&self.stats, false) > 0 {
+        if B::LAZY && self.budget.excess(&self.stats, false).is_some() {
             self.evict();
         }
     }
@@ -103,38 +111,36 @@ impl<B: PackedStore> Residency<B> {
             return;
         }
         // Another thread is at it already: the budget is exceeded for just that long.
-        let Ok(_evicting) = self.evicting.try_lock() else {
+        let _evicting = match self.evicting.try_lock() {
+            Ok(guard) => guard,
+            Err(TryLockError::Poisoned(error)) => error.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        let Some(excess) = self.budget.excess(&self.stats, false) else {
             return;
         };
-        let excess = self.budget.excess(&self.stats, false);
-        let freed = self.budget.freed_by_packing(&self.stats);
-        let victims = self.window().oldest(excess, freed);
-
-        // All locks are taken before the first pack, so that a lazy backend gets one batch.
-        let mut slots = Vec::new();
-        let mut tensors = Vec::new();
-        for storage in &victims {
-            let mut state = storage.lock();
-            match std::mem::replace(&mut *state, State::Taken) {
-                State::Dense(tensor) => {
+        let oldest = self
+            .window()
+            .oldest(excess.bytes, excess.freed, excess.at_most);
+        let (mut victims, mut tensors) = (Vec::new(), Vec::new());
+        for storage in &oldest {
+            if let Some(tensor) = storage.evict() {
+                if B::packs_here(&tensor) {
+                    victims.push(storage);
                     tensors.push(tensor);
-                    slots.push((storage, state));
+                } else {
+                    self.window().push(storage);
                 }
-                State::Copied(packed, _copy) => {
-                    *state = State::Packed(packed);
-                    self.stats.window_sub(storage.bytes());
-                }
-                other => *state = other,
             }
         }
         if tensors.is_empty() {
             return;
         }
+        // The storages hold their dense tensors until the packed forms are there: a panic loses nothing.
         let _span = tracing::trace_span!("lct_encode", tensors = tensors.len()).entered();
         let packed = B::pack(tensors, &self.request());
-        for ((storage, mut state), packed) in slots.into_iter().zip(packed) {
-            *state = State::Packed(packed);
-            self.stats.window_sub(storage.bytes());
+        for (storage, packed) in victims.into_iter().zip(packed) {
+            storage.replace(packed);
         }
     }
 

@@ -1,15 +1,15 @@
 //! The hot window: who became dense, or was used, when.
 
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
 use crate::store::PackedStore;
-use crate::tensor::{State, Storage};
+use crate::tensor::{Held, Storage};
 
 /// The order in which storages leave the window: least recently used first.
 ///
-/// A storage that is used again gets a new ticket and a new entry; its older entries are stale and skipped.
+/// A storage that is used again gets a new ticket and a new entry; its older entries are stale.
 pub(crate) struct Window<B: PackedStore> {
     entries: VecDeque<Entry<B>>,
     next_ticket: u64,
@@ -19,13 +19,15 @@ pub(crate) struct Window<B: PackedStore> {
 
 struct Entry<B: PackedStore> {
     ticket: u64,
+    /// The ticket that the storage has now.
+    current: Arc<AtomicU64>,
     storage: Weak<Storage<B>>,
 }
 
 impl<B: PackedStore> Entry<B> {
-    fn living(&self) -> Option<Arc<Storage<B>>> {
-        let storage = self.storage.upgrade()?;
-        (storage.ticket.load(Relaxed) == self.ticket).then_some(storage)
+    /// Whether this is the last entry of a storage that lives.
+    fn is_valid(&self) -> bool {
+        self.current.load(Relaxed) == self.ticket && self.storage.strong_count() > 0
     }
 }
 
@@ -47,42 +49,68 @@ impl<B: PackedStore> Window<B> {
         storage.ticket.store(ticket, Relaxed);
         self.entries.push_back(Entry {
             ticket,
+            current: storage.ticket.clone(),
             storage: Arc::downgrade(storage),
         });
         if self.entries.len() > 2 * self.kept + 1024 {
-            // `strong_count` instead of an upgrade: an upgraded storage could die here, under our lock.
-            self.entries
-                .retain(|entry| entry.storage.strong_count() > 0);
+            self.entries.retain(Entry::is_valid);
             self.kept = self.entries.len();
         }
     }
 
-    /// Takes the least recently used storages with a dense tensor out of the window, until they make up for `bytes`: a
-    /// decoded copy by all of its bytes, a tensor that has to be packed by a share `freed` of them.
-    pub(crate) fn oldest(&mut self, bytes: u64, freed: f64) -> Vec<Arc<Storage<B>>> {
+    /// Takes the least recently used storages out of the window until they make up for `bytes`: a decoded copy by all of
+    /// its bytes, a tensor that has to be packed by a share `freed` of them; but none beyond `at_most` dense bytes.
+    ///
+    /// All storages that were looked at are returned, also those that hold nothing dense: the last owner of one may be the
+    /// list, and a storage must not be dropped while the window is locked.
+    pub(crate) fn oldest(&mut self, bytes: u64, freed: f64, at_most: u64) -> Vec<Arc<Storage<B>>> {
         let mut taken = Vec::new();
-        let mut sum = 0.0;
-        let mut looked_at = 0..self.entries.len();
-        while sum < bytes as f64
-            && looked_at.next().is_some()
+        let (mut made_up, mut dense) = (0.0, 0);
+        while made_up < bytes as f64
+            && dense < at_most
             && let Some(entry) = self.entries.pop_front()
         {
-            let Some(storage) = entry.living() else {
+            if !entry.is_valid() {
+                continue;
+            }
+            let Some(storage) = entry.storage.upgrade() else {
                 continue;
             };
-            let share = match storage.try_lock().as_deref() {
-                Some(State::Dense(_)) => freed,
-                Some(State::Copied(..)) => 1.0,
-                Some(State::Packed(_) | State::Taken) => continue,
-                // Being decoded or packed in another thread, so not old at all.
-                None => {
-                    self.entries.push_back(entry);
-                    continue;
-                }
+            let share = match storage.held() {
+                Held::Dense => freed,
+                Held::Copy => 1.0,
+                Held::Packed => 0.0,
             };
-            sum += share * storage.bytes() as f64;
+            if share > 0.0 {
+                made_up += share * storage.bytes() as f64;
+                dense += storage.bytes();
+            }
             taken.push(storage);
         }
         taken
+    }
+}
+
+#[cfg(all(test, feature = "flex"))]
+mod tests {
+    use burn_backend::{DType, TensorMetadata};
+    use burn_flex::{Flex, FlexDevice, FlexTensor};
+
+    use super::*;
+    use crate::residency::Residency;
+
+    #[test]
+    fn uses_of_a_tensor_that_lives_long_do_not_gather() {
+        let residency = Residency::<Flex>::of(&FlexDevice);
+        let weight = FlexTensor::zeros([128, 256].into(), DType::BF16);
+        assert_eq!(weight.shape().num_elements(), 32_768);
+        let weight = Arc::new(Storage::new(weight, FlexDevice, residency));
+        let mut window = Window::default();
+        for _ in 0..100_000 {
+            window.push(&weight);
+        }
+        assert!(window.entries.len() <= 2048, "{}", window.entries.len());
+        assert_eq!(window.oldest(1, 1.0, u64::MAX).len(), 1, "it is there once");
+        assert!(window.oldest(1, 1.0, u64::MAX).is_empty());
     }
 }

@@ -10,7 +10,7 @@ use burn_cubecl::{
 use burn_std::Metadata;
 use cubecl::{client::ComputeClient, prelude::TensorBinding, server::Handle};
 use lct_kernels::PackedLayout;
-use lct_kernels::header::SPILL_WORDS_WORD;
+use lct_kernels::header::{SPILL_WORDS_WORD, fixed_words};
 use lct_kernels::launch::{self, DenseLayout};
 
 use super::reserve::Reserve;
@@ -31,6 +31,8 @@ pub(super) struct Shared<R: CubeRuntime> {
 enum Form<R: CubeRuntime> {
     Packed(PackedBuffers),
     Dense(CubeTensor<R>),
+    /// The device did not do what it was asked; why.
+    Lost(String),
 }
 
 struct PackedBuffers {
@@ -63,6 +65,10 @@ where
         packed.unpack()
     }
 
+    fn is_dense(packed: &CubePacked<R>) -> bool {
+        packed.is_dense()
+    }
+
     fn settle(device: &Device<Self>) {
         Reserve::<R>::of(device).settle_all();
     }
@@ -92,7 +98,6 @@ impl<R: CubeRuntime> CubePacked<R> {
     }
 
     fn try_pack(tensor: &CubeTensor<R>, request: &PackRequest) -> Result<Self, KeptDense> {
-        let logical = 2 * tensor.shape().num_elements() as u64;
         let rows = memory_rows(&tensor.meta).ok_or(KeptDense::Layout)?;
         let failed = |error: &dyn std::fmt::Display| {
             tracing::error!(%error, shape = ?tensor.shape(), "an encode failed; the tensor stays dense");
@@ -100,7 +105,7 @@ impl<R: CubeRuntime> CubePacked<R> {
         };
         let layout = PackedLayout::new(rows.row_len * rows.rows, request.codec.profile)
             .map_err(|error| failed(&error))?;
-        if !PackRequest::pays(layout.blob_bytes(), logical) {
+        if !PackRequest::pays(layout.blob_bytes(), layout.dense_bytes()) {
             return Err(KeptDense::Incompressible);
         }
         let bound = layout.spill_bound_bytes();
@@ -128,18 +133,31 @@ impl<R: CubeRuntime> CubePacked<R> {
         if request.verify {
             verify(tensor, &buffers).map_err(|error| failed(&error))?;
         }
-        let footprint = Footprint::packed(&request.stats, logical, layout.blob_bytes());
+        let footprint = Footprint::packed(
+            &request.stats,
+            layout.dense_bytes(),
+            layout.blob_bytes(),
+            bound,
+        );
         let packed = Self::new(tensor.clone(), footprint, Form::Packed(buffers));
         reserve.watch(&packed.0, bound);
         Ok(packed)
     }
 
     /// Decodes to the layout that the tensor had.
+    ///
+    /// # Panics
+    /// If the encode is known to have failed on the device: then there is no value to return.
     pub(super) fn unpack(&self) -> CubeTensor<R> {
         match &*self.0.lock() {
             Form::Dense(tensor) => tensor.clone(),
             Form::Packed(buffers) => self.0.decode(buffers),
+            Form::Lost(why) => panic!("a packed tensor was lost: {why}"),
         }
+    }
+
+    pub(super) fn is_dense(&self) -> bool {
+        matches!(*self.0.lock(), Form::Dense(_))
     }
 }
 
@@ -160,19 +178,28 @@ impl<R: CubeRuntime> Shared<R> {
         )
     }
 
-    /// The part of the blob that tells how many words spilled, or `None` if there is nothing to learn.
+    /// The start of the blob's header, which the encode writes, or `None` if there is nothing to learn.
     pub(super) fn status(&self) -> Option<Handle> {
-        match &*self.lock() {
-            Form::Dense(_) => None,
-            Form::Packed(buffers) => Some(status(&buffers.blob)),
-        }
+        let Form::Packed(buffers) = &*self.lock() else {
+            return None;
+        };
+        let rest = buffers.blob.size_in_used() - STATUS_BYTES as u64;
+        Some(buffers.blob.clone().offset_end(rest))
     }
 
     /// Gives back what the encode did not spill, or the whole packed form if it was not worth it.
-    pub(super) fn settle(&self, spill_words: u32) {
+    pub(super) fn settle(&self, status: &[u8]) {
         let mut form = self.lock();
         let Form::Packed(buffers) = &mut *form else {
             return;
+        };
+        let spill_words = match spill_words(status, &buffers.layout) {
+            Ok(words) => words,
+            Err(why) => {
+                tracing::error!(shape = ?self.meta.shape(), "{why}");
+                *form = Form::Lost(why);
+                return;
+            }
         };
         let spilled = 4 * u64::from(spill_words);
         if !PackRequest::pays(
@@ -192,11 +219,29 @@ impl<R: CubeRuntime> Shared<R> {
     }
 }
 
-/// The word of the blob's header that counts the spilled words.
-fn status(blob: &Handle) -> Handle {
-    let start = 4 * SPILL_WORDS_WORD as u64;
-    let rest = blob.size_in_used() - start - 4;
-    blob.clone().offset_start(start).offset_end(rest)
+/// The header's words up to the one that counts the spilled words.
+const STATUS_BYTES: usize = 4 * (SPILL_WORDS_WORD + 1);
+
+/// How many words spilled, if the encode has written a header that fits the tensor. A device that ran out of memory or
+/// refused a kernel leaves the buffer as it was, and says so nowhere else.
+fn spill_words(status: &[u8], layout: &PackedLayout) -> Result<u32, String> {
+    let word = |index: usize| bytemuck::pod_read_unaligned::<u32>(&status[4 * index..][..4]);
+    let fixed = fixed_words(layout);
+    if let Some(index) = (0..fixed.len()).find(|&index| word(index) != fixed[index]) {
+        return Err(format!(
+            "the device did not run an encode: word {index} of the packed header is {:#010x} instead of {:#010x}; it may \
+             have run out of memory before",
+            word(index),
+            fixed[index],
+        ));
+    }
+    let (words, bound) = (word(SPILL_WORDS_WORD), layout.spill_bound_words());
+    if u64::from(words) > bound {
+        return Err(format!(
+            "an encode reports {words} spilled words, more than the {bound} that it can spill"
+        ));
+    }
+    Ok(words)
 }
 
 fn decode<R: CubeRuntime>(

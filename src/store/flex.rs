@@ -38,6 +38,10 @@ impl PackedStore for Flex {
             .collect()
     }
 
+    fn is_dense(packed: &FlexPacked) -> bool {
+        matches!(packed.form, Form::Dense(_))
+    }
+
     fn unpack(packed: &FlexPacked) -> FloatTensor<Self> {
         match &packed.form {
             Form::Dense(tensor) => tensor.clone(),
@@ -52,10 +56,9 @@ impl PackedStore for Flex {
 }
 
 fn pack_one(tensor: FlexTensor, request: &PackRequest) -> FlexPacked {
-    let logical = 2 * tensor.shape().num_elements() as u64;
-    let keep = |tensor, why| FlexPacked {
+    let keep = |tensor: FlexTensor, why| FlexPacked {
+        _footprint: Footprint::kept_dense(&request.stats, dense_bytes(&tensor), why),
         form: Form::Dense(tensor),
-        _footprint: Footprint::kept_dense(&request.stats, logical, why),
     };
     let Some((range, layout)) = packable(&tensor) else {
         return keep(tensor, KeptDense::Layout);
@@ -80,7 +83,7 @@ fn pack_one(tensor: FlexTensor, request: &PackRequest) -> FlexPacked {
         );
         return keep(tensor, KeptDense::Failed);
     }
-    let footprint = Footprint::packed(&request.stats, logical, blob);
+    let footprint = Footprint::packed(&request.stats, 2 * values.len() as u64, blob, 0);
     footprint.set_spill(spill);
     FlexPacked {
         form: Form::Packed { packed, layout },
@@ -100,4 +103,9 @@ fn packable(tensor: &FlexTensor) -> Option<(std::ops::Range<usize>, Layout)> {
     }
     let (start, end) = layout.contiguous_offsets()?;
     Some((start..end, Layout::contiguous(layout.shape().clone())))
+}
+
+/// What a tensor that is kept dense counts: its elements.
+fn dense_bytes(tensor: &FlexTensor) -> u64 {
+    2 * tensor.shape().num_elements() as u64
 }

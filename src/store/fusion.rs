@@ -101,6 +101,14 @@ where
         shell
     }
 
+    fn is_dense(packed: &FusionPacked<R>) -> bool {
+        packed.slot.get().is_some_and(CubePacked::is_dense)
+    }
+
+    fn packs_here(tensor: &FloatTensor<Self>) -> bool {
+        tensor.stream == StreamId::current()
+    }
+
     fn on_drained(device: &Device<Self>) {
         let client = get_client::<CubeBackend<R, F, I, BT>>(device);
         Shells::<R>::of(device).refill(&client);

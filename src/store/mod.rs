@@ -65,8 +65,18 @@ pub trait PackedStore: Backend {
     /// Decodes to a tensor of the same bits, shape and memory layout as the one that was packed.
     ///
     /// # Panics
-    /// If the packed form was damaged in memory: a wrong value is never returned.
+    /// If the packed form is known to be damaged, or never came to be because the device failed: then there is no value to
+    /// return.
     fn unpack(packed: &Self::Packed) -> FloatTensor<Self>;
+
+    /// Whether the packed form holds the tensor dense, so that unpacking it is only another handle.
+    fn is_dense(packed: &Self::Packed) -> bool;
+
+    /// Whether this thread may pack the tensor now. A lazy backend's tensor that another thread is still working on may not
+    /// be: it would cut that thread's plans.
+    fn packs_here(_tensor: &FloatTensor<Self>) -> bool {
+        true
+    }
 
     /// Called where the backend's queue has just been drained, for housekeeping that is free there.
     fn on_drained(_device: &Device<Self>) {}

@@ -103,13 +103,15 @@ impl<R: CubeRuntime> Batches<R> {
             Ok(statuses) => {
                 for (watched, status) in watched.iter().zip(statuses) {
                     if let Some(shared) = watched.upgrade() {
-                        shared.settle(bytemuck::pod_read_unaligned(&status[..4]));
+                        shared.settle(&status);
                     }
                 }
             }
-            // The reserves stay: the packed forms are whole with them.
+            // Reading reports what went wrong on the stream before, perhaps in another kernel: ask once more later. Until
+            // then the reserves stay.
             Err(error) => {
-                tracing::error!(%error, "encode statuses could not be read; their spill reserves are kept")
+                tracing::error!(%error, encodes = watched.len(), "encode statuses could not be read");
+                self.gathering.extend(watched);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! What is stored once, however many views look at it.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use burn_backend::tensor::{Device, FloatTensor};
 use burn_backend::{Shape, TensorMetadata};
@@ -11,24 +11,37 @@ use crate::store::PackedStore;
 
 /// One BF16 tensor under the residency's management: dense, packed, or packed with a decoded copy.
 ///
-/// Shape and device stand outside of the lock, so that asking for them never waits for a decode.
+/// Shape and device stand outside of the lock, so that asking for them never waits. The lock is held only to look at
+/// the state or to change it, never while the backend encodes or decodes: what a backend does then (Flex's codec runs on
+/// the threads that the caller may be one of) can ask for this very tensor.
 pub(crate) struct Storage<B: PackedStore> {
     pub(crate) shape: Shape,
     pub(crate) device: Device<B>,
     pub(crate) residency: &'static Residency<B>,
     /// The place of this storage in the hot window: an entry with an older ticket is stale.
-    pub(crate) ticket: AtomicU64,
+    pub(crate) ticket: Arc<AtomicU64>,
     state: Mutex<State<B>>,
 }
 
 /// The forms a tensor can be in. Those with a dense tensor count into the hot window.
-pub(crate) enum State<B: PackedStore> {
+enum State<B: PackedStore> {
     Dense(FloatTensor<B>),
-    Packed(B::Packed),
+    Packed(Arc<B::Packed>),
     /// The packed form, and a clean copy that can be dropped at any time.
-    Copied(B::Packed, FloatTensor<B>),
+    Copied(Arc<B::Packed>, FloatTensor<B>),
     /// Moved out by the last owner, who drops the storage next.
     Taken,
+}
+
+/// What a storage holds, for those who decide what to evict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Held {
+    /// A dense tensor that has no packed form.
+    Dense,
+    /// A decoded copy of a packed one.
+    Copy,
+    /// No dense tensor.
+    Packed,
 }
 
 impl<B: PackedStore> Storage<B> {
@@ -42,7 +55,7 @@ impl<B: PackedStore> Storage<B> {
             shape: tensor.shape(),
             device,
             residency,
-            ticket: AtomicU64::new(0),
+            ticket: Arc::default(),
             state: Mutex::new(State::Dense(tensor)),
         };
         let stats = storage.residency.stats();
@@ -56,24 +69,15 @@ impl<B: PackedStore> Storage<B> {
         2 * self.shape.num_elements() as u64
     }
 
-    /// The state's lock. A panic of the backend in another thread leaves a state that is still valid.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State<B>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The state's lock, if nobody holds it.
-    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, State<B>>> {
-        match self.state.try_lock() {
-            Ok(state) => Some(state),
-            Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
+    /// What is held now.
+    pub(crate) fn held(&self) -> Held {
+        self.lock().held()
     }
 
     /// The dense tensor, moved out: B may then work in place, as it would have without us.
     pub(crate) fn into_dense(self) -> FloatTensor<B> {
         let state = std::mem::replace(&mut *self.lock(), State::Taken);
-        if state.is_hot() {
+        if state.held() != Held::Packed {
             self.residency.stats().window_sub(self.bytes());
         }
         match state {
@@ -85,45 +89,91 @@ impl<B: PackedStore> Storage<B> {
 
     /// A handle of the dense tensor, decoded if need be. A decoded copy stays in the hot window.
     pub(crate) fn to_dense(self: &Arc<Self>) -> FloatTensor<B> {
-        let tensor = {
-            let mut state = self.lock();
-            if let State::Packed(packed) = &*state {
-                // By reference: should the decode panic, the packed form is still there.
-                let copy = self.decode(packed);
-                state.keep_copy(copy);
-                self.residency.stats().window_add(self.bytes());
-            }
-            match &*state {
-                State::Dense(tensor) | State::Copied(_, tensor) => tensor.clone(),
-                State::Packed(_) | State::Taken => {
-                    unreachable!("a shared storage is never taken, and was just decoded")
-                }
+        let packed = match &*self.lock() {
+            State::Dense(tensor) | State::Copied(_, tensor) => Ok(tensor.clone()),
+            State::Packed(packed) => Err(packed.clone()),
+            State::Taken => unreachable!("a shared storage is never taken"),
+        };
+        let tensor = match packed {
+            Ok(tensor) => tensor,
+            // Held dense inside the packed form, and counted there.
+            Err(packed) if B::is_dense(&packed) => return B::unpack(&packed),
+            Err(packed) => {
+                let tensor = self.decode(&packed);
+                self.keep_copy(&tensor);
+                tensor
             }
         };
-        // After the lock is released: admitting may evict, and eviction locks storages.
         self.residency.admit(self);
         tensor
     }
 
+    /// Makes the storage give up a dense tensor: a decoded copy at once, one without a packed form by giving it out to be
+    /// packed; it is still held until [`replace`](Self::replace).
+    pub(crate) fn evict(&self) -> Option<FloatTensor<B>> {
+        let mut state = self.lock();
+        let copy = match std::mem::replace(&mut *state, State::Taken) {
+            State::Dense(tensor) => {
+                *state = State::Dense(tensor.clone());
+                return Some(tensor);
+            }
+            State::Copied(packed, copy) => {
+                *state = State::Packed(packed);
+                self.residency.stats().window_sub(self.bytes());
+                Some(copy)
+            }
+            other => {
+                *state = other;
+                None
+            }
+        };
+        // The copy is dropped after the lock is released: dropping calls the backend.
+        drop(state);
+        drop(copy);
+        None
+    }
+
+    /// Replaces the dense tensor by its packed form.
+    pub(crate) fn replace(&self, packed: B::Packed) {
+        let mut state = self.lock();
+        if state.held() == Held::Dense {
+            let dense = std::mem::replace(&mut *state, State::Packed(Arc::new(packed)));
+            self.residency.stats().window_sub(self.bytes());
+            drop(state);
+            drop(dense);
+        }
+    }
+
+    /// Puts a decoded copy beside the packed form, if no other thread has done so meanwhile.
+    fn keep_copy(&self, copy: &FloatTensor<B>) {
+        let mut state = self.lock();
+        if let State::Packed(packed) = &*state {
+            *state = State::Copied(packed.clone(), copy.clone());
+            self.residency.stats().window_add(self.bytes());
+        }
+    }
+
     fn decode(&self, packed: &B::Packed) -> FloatTensor<B> {
         let _span = tracing::trace_span!("lct_decode", bytes = self.bytes()).entered();
-        self.residency.stats().on_decode(self.bytes());
+        if !B::is_dense(packed) {
+            self.residency.stats().on_decode(self.bytes());
+        }
         B::unpack(packed)
+    }
+
+    /// The state. No panic can leave it half changed: nothing that may panic runs under the lock.
+    fn lock(&self) -> MutexGuard<'_, State<B>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<B: PackedStore> State<B> {
-    /// Puts a decoded copy beside the packed form.
-    fn keep_copy(&mut self, copy: FloatTensor<B>) {
-        *self = match std::mem::replace(self, Self::Taken) {
-            Self::Packed(packed) => Self::Copied(packed, copy),
-            other => other,
-        };
-    }
-
-    /// Whether a dense tensor is held.
-    pub(crate) fn is_hot(&self) -> bool {
-        matches!(self, Self::Dense(_) | Self::Copied(..))
+    fn held(&self) -> Held {
+        match self {
+            Self::Dense(_) => Held::Dense,
+            Self::Copied(..) => Held::Copy,
+            Self::Packed(_) | Self::Taken => Held::Packed,
+        }
     }
 }
 
@@ -131,7 +181,7 @@ impl<B: PackedStore> Drop for Storage<B> {
     fn drop(&mut self) {
         let stats = self.residency.stats();
         stats.logical.sub(self.bytes());
-        if self.lock().is_hot() {
+        if self.held() != Held::Packed {
             stats.window_sub(self.bytes());
         }
     }
@@ -139,17 +189,10 @@ impl<B: PackedStore> Drop for Storage<B> {
 
 impl<B: PackedStore> std::fmt::Debug for Storage<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let form = match self.try_lock().as_deref() {
-            Some(State::Dense(_)) => "dense",
-            Some(State::Packed(_)) => "packed",
-            Some(State::Copied(..)) => "packed, with a decoded copy",
-            Some(State::Taken) => "taken",
-            None => "in work",
-        };
         f.debug_struct("Storage")
             .field("shape", &self.shape)
             .field("device", &self.device)
-            .field("form", &form)
+            .field("held", &self.held())
             .field("ticket", &self.ticket.load(Relaxed))
             .finish()
     }

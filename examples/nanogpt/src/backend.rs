@@ -18,7 +18,7 @@ use cudarc::driver::CudaContext;
 use nanogpt::{
     Error,
     cli::{BackendKind, Checkpointing, DeviceKind, Switch, TrainArgs},
-    memory::{Compression, Probe, Usage},
+    memory::{Probe, Usage, human},
     report::{Card, Report},
     train::Plan,
 };
@@ -41,10 +41,10 @@ pub fn run(plan: &Plan) -> Result<Report, Error> {
     let args = plan.args();
     let unfused = args.fusion == Switch::Off;
     match (use_cuda(args)?, args.backend, unfused) {
-        (false, BackendKind::Plain, _) => flex::<OnCpu>(plan, nothing()),
-        (true, BackendKind::Plain, false) => cuda::<OnCuda>(plan, nothing()),
+        (false, BackendKind::Plain, _) => flex::<OnCpu>(plan, Probe::none()),
+        (true, BackendKind::Plain, false) => cuda::<OnCuda>(plan, Probe::none()),
         #[cfg(feature = "unfused")]
-        (true, BackendKind::Plain, true) => cuda::<OnCudaUnfused>(plan, nothing()),
+        (true, BackendKind::Plain, true) => cuda::<OnCudaUnfused>(plan, Probe::none()),
         #[cfg(not(feature = "unfused"))]
         (true, _, true) => Err(Error::NotBuilt {
             what: "the unfused CUDA backend",
@@ -59,13 +59,8 @@ pub fn run(plan: &Plan) -> Result<Report, Error> {
     }
 }
 
-/// The plain backend reports nothing.
-fn nothing() -> Compression {
-    Box::new(|| None)
-}
-
-/// Sets the compressed backend up, if settings are given, and says how to ask for its memory report.
-fn lct<B: PackedStore>(args: &TrainArgs) -> Result<Compression, Error> {
+/// Sets the compressed backend up, if settings are given, and says how to ask it about memory.
+fn lct<B: PackedStore>(args: &TrainArgs) -> Result<Probe, Error> {
     let device = B::Device::default();
     if let Some(path) = &args.lct_config {
         let text = fs::read_to_string(path).map_err(Error::io("read", path))?;
@@ -75,22 +70,33 @@ fn lct<B: PackedStore>(args: &TrainArgs) -> Result<Compression, Error> {
             message: error.to_string(),
         })?;
     }
-    Ok(Box::new(move || {
+    let asked = device.clone();
+    let words = move || {
+        let report = LctBackend::<B>::memory_report(&asked);
+        let (resident, logical) = (report.resident_bytes(), report.logical_bytes);
+        Some(format!(
+            "{} for {} of tensors",
+            human(resident),
+            human(logical)
+        ))
+    };
+    let compression = move || {
+        // Waits for the device, which is why it is asked for once, at the end.
         LctBackend::<B>::settle(&device);
         let report = LctBackend::<B>::memory_report(&device);
         let config = LctBackend::<B>::config(&device);
-        Some((
-            report.to_string(),
-            json!({ "config": config, "ratio": report.ratio(), "report": report }),
-        ))
-    }))
+        let record = json!({ "config": config, "ratio": report.ratio(), "report": report });
+        Some((report.to_string(), record))
+    };
+    Ok(Probe {
+        compression: Box::new(compression),
+        words: Box::new(words),
+        ..Probe::none()
+    })
 }
 
 /// Trains on the CPU, in BF16 by the device's settings.
-fn flex<B: Backend<Device = FlexDevice>>(
-    plan: &Plan,
-    compression: Compression,
-) -> Result<Report, Error> {
+fn flex<B: Backend<Device = FlexDevice>>(plan: &Plan, probe: Probe) -> Result<Report, Error> {
     let device = FlexDevice;
     set_default_dtypes::<B>(&device, DType::BF16, DType::I32)
         .map_err(Error::device("choosing BF16"))?;
@@ -99,18 +105,11 @@ fn flex<B: Backend<Device = FlexDevice>>(
         name: processor(),
         ..Card::default()
     };
-    let probe = Probe {
-        compression,
-        ..Probe::none()
-    };
     train::<B>(plan, &device, &probe, card)
 }
 
 /// Trains on the first card.
-fn cuda<B: Backend<Device = CudaDevice>>(
-    plan: &Plan,
-    compression: Compression,
-) -> Result<Report, Error> {
+fn cuda<B: Backend<Device = CudaDevice>>(plan: &Plan, probe: Probe) -> Result<Report, Error> {
     let device = CudaDevice::default();
     if !plan.args().quiet {
         announce_first_start();
@@ -127,7 +126,7 @@ fn cuda<B: Backend<Device = CudaDevice>>(
     };
     let probe = Probe {
         usage: Arc::new(usage),
-        compression,
+        ..probe
     };
     train::<B>(plan, &device, &probe, card(&device))
 }

@@ -13,9 +13,11 @@ use burn::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::{
+    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
 };
+use xxhash_rust::xxh3::xxh3_128;
 
 /// Records floats as BF16, the type they have here. (Burn's `CompactRecorder` would turn them into F16.)
 #[derive(Clone, Debug, Default)]
@@ -41,7 +43,12 @@ struct Meta {
     identity: Map<String, Value>,
     weights_digest: String,
     state_digest: String,
+    /// Digests of the files' bytes, which are checked before anything is decoded.
+    files: BTreeMap<String, String>,
 }
+
+/// The files that hold the model and the optimizer's state.
+const FILES: [&str; 2] = ["model.bin", "optimizer.bin"];
 
 /// Writes the checkpoint of `step` completed steps below `dir`, and deletes all but the newest ones.
 ///
@@ -74,8 +81,10 @@ pub fn save<B: AutodiffBackend>(
     )?;
     saved("optimizer.bin", optim.save(partial.join("optimizer")))?;
 
+    let files = FILES.map(|file| Ok((file.to_owned(), file_digest(&partial.join(file))?)));
     let meta = Meta {
         step,
+        files: files.into_iter().collect::<Result<_, Error>>()?,
         identity: identity.clone(),
         weights_digest: digest::weights(model),
         state_digest: optim.digest(&digest::parameter_order(model))?,
@@ -119,6 +128,11 @@ pub fn load<B: AutodiffBackend>(
         path: path.clone(),
         message,
     };
+    // A decoder would believe damaged lengths and shapes.
+    for file in FILES {
+        let saved = meta.files.get(file).map_or("none", String::as_str);
+        check_digest(file, saved, &file_digest(&path.join(file))?).map_err(damaged)?;
+    }
     let record = Recorder::<B>::load(&Bf16Recorder::default(), path.join("model"), device)
         .map_err(|error| damaged(format!("model.bin: {error}")))?;
     let model = model.load_record(record);
@@ -177,6 +191,11 @@ fn check_identity(
             expected: text(expected, field),
         }),
     }
+}
+
+fn file_digest(path: &Path) -> Result<String, Error> {
+    let bytes = fs::read(path).map_err(Error::io("read", path))?;
+    Ok(format!("{:032x}", xxh3_128(&bytes)))
 }
 
 fn check_digest(file: &str, saved: &str, loaded: &str) -> Result<(), String> {

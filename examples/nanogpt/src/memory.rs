@@ -26,6 +26,8 @@ pub struct Probe {
     pub usage: Reading,
     /// The report of the compression, where there is one.
     pub compression: Compression,
+    /// A few words on memory while the training runs, where the allocator has none.
+    pub words: Box<dyn Fn() -> Option<String>>,
 }
 
 /// Asks an allocator.
@@ -39,6 +41,7 @@ impl Probe {
     pub fn none() -> Self {
         Self {
             usage: Arc::new(|| None),
+            words: Box::new(|| None),
             compression: Box::new(|| None),
         }
     }

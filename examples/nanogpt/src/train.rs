@@ -300,6 +300,8 @@ impl<B: AutodiffBackend> Run<'_, B> {
                 memory::human(usage.in_use),
                 memory::human(usage.reserved)
             );
+        } else if let Some(words) = (self.probe.words)() {
+            message += &format!("  {words}");
         }
         message
     }

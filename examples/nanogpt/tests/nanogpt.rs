@@ -298,11 +298,16 @@ fn bad_checkpoints_are_refused() {
 
     let model = checkpoints.join("step-00000001").join("model.bin");
     let whole = fs::read(&model).unwrap();
-    let mut flipped = whole.clone();
     let middle = whole.len() / 2;
-    flipped[middle] ^= 1;
-    for damaged in [&flipped[..], &whole[..middle]] {
-        fs::write(&model, damaged).unwrap();
+    let flip = |at: usize| {
+        let mut flipped = whole.clone();
+        flipped[at] ^= 0x80;
+        flipped
+    };
+    // The lengths and shapes at the start, a value, and the end missing.
+    let flips = (0..64).chain([middle]).map(flip);
+    for damaged in flips.chain([whole[..middle].to_vec()]) {
+        fs::write(&model, &damaged).unwrap();
         let error = run(resume.clone(), None).unwrap_err();
         assert!(matches!(&error, Error::DamagedCheckpoint { .. }), "{error}");
     }
