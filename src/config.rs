@@ -9,9 +9,11 @@ use crate::error::ConfigError;
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HotWindow {
-    /// A fraction of the most logical bytes that lived on the device at one time so far: when that many live, all but this
-    /// fraction is packed. While fewer live, as in most of the backward pass, more of them stay dense, as long as all forms
-    /// together take no more than at the peak. The limit grows with the program during its first step and then stays.
+    /// A fraction of the most logical bytes that lived on the device at one time so far.
+    ///
+    /// When that many live, all but this fraction is packed. While fewer live, as in most of the backward pass, more stay
+    /// dense, as long as all forms together take no more than at the peak. The limit grows during a program's first step
+    /// and then stays.
     Fraction(f64),
     /// A fixed number of bytes. Zero packs every tensor as soon as it exists.
     Bytes(u64),

@@ -43,8 +43,9 @@ impl PackRequest {
 
 /// A backend whose BF16 tensors can rest in packed form.
 ///
-/// Implemented for `Flex`, `CubeBackend` and `Fusion<CubeBackend>`; user code never needs it, except as the
-/// bound of a function that is generic over [`LctBackend`](crate::LctBackend)'s parameter.
+/// Implemented for `Flex`, `CubeBackend` and `Fusion<CubeBackend>`, and by nobody else: what a [`PackRequest`] holds is
+/// this crate's. User code needs it only as the bound of a function that is generic over
+/// [`LctBackend`](crate::LctBackend)'s parameter.
 pub trait PackedStore: Backend {
     /// A tensor in packed form, with what is needed to give it back in the memory layout it had.
     ///

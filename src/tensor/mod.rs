@@ -78,7 +78,7 @@ impl<B: PackedStore> LctTensor<B> {
         match self.0 {
             Form::Passed(tensor) => Self(Form::Passed(op.apply::<B>(tensor))),
             Form::Managed(storage, view) => match view.then(&op) {
-                // A small piece must not keep a large storage alive.
+                // A small piece is a storage of its own, so that the large one can be freed when nobody else uses it.
                 Some(next) if 4 * next.num_elements() >= storage.shape.num_elements() => {
                     Self(Form::Managed(storage, next))
                 }
