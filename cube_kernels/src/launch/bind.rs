@@ -1,5 +1,7 @@
 //! Checks of what the caller passes, and bindings of the buffers' sections.
 
+use cubecl::ir::features::TypeUsage;
+use cubecl::ir::{ElemType, UIntKind};
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 
@@ -199,6 +201,13 @@ pub(super) fn cube_dim<R: Runtime>(
         });
     }
     Ok(CubeDim::new_1d(STREAMS))
+}
+
+/// Whether kernels can calculate with 64-bit integers. CUDA can, WGSL only on some devices.
+pub(super) fn has_u64<R: Runtime>(client: &ComputeClient<R>) -> bool {
+    let integer = ElemType::UInt(UIntKind::U64).into();
+    let usage = client.properties().type_usage(integer);
+    usage.contains(TypeUsage::Arithmetic) && usage.contains(TypeUsage::Conversion)
 }
 
 /// A grid that fills the device and strides over the blocks. Every cube builds its tables once.
