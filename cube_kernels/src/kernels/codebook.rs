@@ -14,6 +14,11 @@ use crate::header::{
 };
 use crate::layout::STREAMS;
 
+/// Counters of each exponent.
+const TALLIES: u32 = 8;
+/// Keys among which the cheapest code is sought.
+const KEYS: u32 = 32;
+
 /// Which code is chosen: a template of `first..end`, or, if there is none, the sample's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Choice {
@@ -21,18 +26,24 @@ pub(crate) struct Choice {
     pub end: u32,
 }
 
-/// Words of a template in the kernel's constants: 32 lengths of four bits, then the escape's.
-const TEMPLATE_WORDS: u32 = SPAN as u32 / 8 + 1;
+/// Eight of a template's lengths, four bits each.
+fn template_word(template: u32, word: u32) -> u32 {
+    let lengths = &TEMPLATES[template as usize].lengths[word as usize * 8..][..8];
+    let pack = |word, &length: &u8| word << 4 | length as u32;
+    lengths.iter().rev().fold(0, pack)
+}
 
-fn template_words() -> Vec<u32> {
-    let words = TEMPLATES.iter().flat_map(|template| {
-        let nibbles = template.lengths.chunks(8).map(|lengths| {
-            let pack = |word, &length: &u8| word << 4 | length as u32;
-            lengths.iter().rev().fold(0, pack)
-        });
-        nibbles.chain([template.escape as u32])
-    });
-    words.collect()
+/// Length of a template's escape.
+fn template_escape(template: u32) -> u32 {
+    TEMPLATES[template as usize].escape as u32
+}
+
+/// What a value in this place of a template costs more than an escaped one, modulo `2^32`.
+fn excess(template: u32, place: u32) -> u32 {
+    match TEMPLATES[template as usize].lengths[place as usize] as u32 {
+        0 => 0,
+        length => length.wrapping_sub(template_escape(template) + 8),
+    }
 }
 
 #[cube(launch_unchecked)]
@@ -63,14 +74,24 @@ pub(crate) fn choose(
             escape = lengths[ESCAPE_SYMBOL as usize];
             origin = SAMPLED_ORIGIN;
         } else {
-            let templates = Array::<u32>::from_data(comptime!(template_words()));
-            let best = cheapest(&histogram, &templates, total, choice);
+            let best = cheapest(&histogram, total, choice);
             let template = best / 256;
             let shift = best % 256;
-            escape = templates[(template * TEMPLATE_WORDS + TEMPLATE_WORDS - 1) as usize];
             let place = UNIT_POS + LEAD - shift;
-            if UNIT_POS + LEAD >= shift && place < comptime!(SPAN as u32) {
-                length = template_length(&templates, template, place);
+            let covered = UNIT_POS + LEAD >= shift && place < comptime!(SPAN as u32);
+            // Constants as code, as a table of them would be built in every unit's local memory.
+            #[unroll]
+            for candidate in comptime!(choice.first)..comptime!(choice.end) {
+                if template == candidate {
+                    escape = comptime!(template_escape(candidate)).runtime();
+                    #[unroll]
+                    for word in 0..comptime!(SPAN as u32 / 8) {
+                        if covered && place / 8 == word {
+                            let lengths = comptime!(template_word(candidate, word)).runtime();
+                            length = (lengths >> (place % 8 * 4)) & 0xf;
+                        }
+                    }
+                }
             }
             origin = (template / SCALES) | ((template % SCALES) << 8) | (shift << 16);
         }
@@ -78,7 +99,8 @@ pub(crate) fn choose(
     write_head(head, length, escape, origin, values, profile, geometry);
 }
 
-/// How often each exponent occurs in the sample.
+/// How often each exponent occurs in the sample. Neighbouring units count apart, as most values
+/// share a few exponents and atomics on one address queue.
 #[cube]
 fn histogram(
     narrow: &Array<u32>,
@@ -88,9 +110,12 @@ fn histogram(
     #[comptime] access: Access,
 ) -> SharedMemory<u32> {
     const STEPS: u32 = SAMPLE_VALUES / STREAMS;
-    let tally = SharedMemory::<Atomic<u32>>::new(256usize);
+    let tally = SharedMemory::<Atomic<u32>>::new(comptime!((256 * TALLIES) as usize));
     let mut histogram = SharedMemory::<u32>::new(256usize);
-    tally[UNIT_POS as usize].store(0u32);
+    #[unroll]
+    for copy in 0..TALLIES {
+        tally[(copy * 256 + UNIT_POS) as usize].store(0u32);
+    }
     // All loads before the first atomic, so that their latencies overlap.
     let mut exponents = Array::<u32>::new(comptime!(STEPS as usize));
     #[unroll]
@@ -107,11 +132,19 @@ fn histogram(
     #[unroll]
     for step in 0..STEPS {
         if step * STREAMS + UNIT_POS < total {
-            tally[exponents[step as usize] as usize].fetch_add(1u32);
+            let place = exponents[step as usize] * TALLIES + UNIT_POS % TALLIES;
+            tally[place as usize].fetch_add(1u32);
         }
     }
     sync_cube();
-    histogram[UNIT_POS as usize] = tally[UNIT_POS as usize].load();
+    let mut count = 0u32;
+    #[unroll]
+    for copy in 0..TALLIES {
+        // In another order from unit to unit, to spread the banks.
+        let place = UNIT_POS * TALLIES + (copy + UNIT_POS) % TALLIES;
+        count += tally[place as usize].load();
+    }
+    histogram[UNIT_POS as usize] = count;
     sync_cube();
     histogram
 }
@@ -136,43 +169,52 @@ fn mix(x: u32) -> u32 {
 
 /// `template * 256 + shift` of the cheapest pair; unit `u` tries shift `u` of every template.
 #[cube]
-fn cheapest(
-    histogram: &SharedMemory<u32>,
-    templates: &Array<u32>,
-    total: u32,
-    #[comptime] choice: Choice,
-) -> u32 {
-    // Cost above 12 bits of index: the least key is the cheapest, then the first.
-    let best = SharedMemory::<Atomic<u32>>::new(1usize);
-    if UNIT_POS == 0 {
-        best[0].store(u32::MAX);
+fn cheapest(histogram: &SharedMemory<u32>, total: u32, #[comptime] choice: Choice) -> u32 {
+    // Several keys, as atomics on one address queue.
+    let keys = SharedMemory::<Atomic<u32>>::new(comptime!(KEYS as usize));
+    if UNIT_POS < KEYS {
+        keys[UNIT_POS as usize].store(u32::MAX);
     }
-    sync_cube();
+    let mut costs = Array::<u32>::new(comptime!((choice.end - choice.first) as usize));
+    #[unroll]
     for template in comptime!(choice.first)..comptime!(choice.end) {
-        let mut cost = 0u32;
-        let mut covered = 0u32;
-        for place in 0..comptime!(SPAN as u32) {
-            let exponent = UNIT_POS + place - LEAD;
-            if UNIT_POS + place >= LEAD && exponent < 256 {
-                let length = template_length(templates, template, place);
-                if length > 0 {
-                    let count = histogram[exponent as usize];
-                    cost += count * length;
-                    covered += count;
-                }
+        costs[comptime!((template - choice.first) as usize)] =
+            total * comptime!(template_escape(template) + 8);
+    }
+    #[unroll]
+    for place in 0..comptime!(SPAN as u32) {
+        // Wraps below zero, beyond 255.
+        let exponent = UNIT_POS + place - LEAD;
+        let mut count = 0u32;
+        if exponent < 256 {
+            count = histogram[exponent as usize];
+        }
+        #[unroll]
+        for template in comptime!(choice.first)..comptime!(choice.end) {
+            if comptime!(excess(template, place) != 0) {
+                costs[comptime!((template - choice.first) as usize)] +=
+                    count * comptime!(excess(template, place));
             }
         }
-        let escape = templates[(template * TEMPLATE_WORDS + TEMPLATE_WORDS - 1) as usize];
-        cost += (total - covered) * (escape + 8);
-        best[0].fetch_min(cost << 12 | template << 8 | UNIT_POS);
+    }
+    // Cost above 12 bits of index: the least key is the cheapest, then the first.
+    let mut key = u32::MAX.runtime();
+    #[unroll]
+    for template in comptime!(choice.first)..comptime!(choice.end) {
+        let cost = costs[comptime!((template - choice.first) as usize)];
+        let other = cost << 12 | comptime!(template << 8) | UNIT_POS;
+        key = select(other < key, other, key);
     }
     sync_cube();
-    best[0].load() & 0xfff
-}
-
-#[cube]
-fn template_length(templates: &Array<u32>, template: u32, place: u32) -> u32 {
-    (templates[(template * TEMPLATE_WORDS + place / 8) as usize] >> (place % 8 * 4)) & 0xf
+    keys[(UNIT_POS % KEYS) as usize].fetch_min(key);
+    sync_cube();
+    let mut best = u32::MAX.runtime();
+    #[unroll]
+    for other in 0..KEYS {
+        let key = keys[other as usize].load();
+        best = select(key < best, key, best);
+    }
+    best & 0xfff
 }
 
 /// Writes header and code table, of which unit `u` knows exponent `u`'s length.

@@ -4,15 +4,30 @@ use cubecl::prelude::*;
 
 use crate::codebook::{ESCAPE_SYMBOL, Entry};
 use crate::header::TABLE_WORDS;
+use crate::layout::STREAMS;
 
-/// Words of scratch that [`Lengths::entries`] needs.
-pub(crate) const SCRATCH_WORDS: u32 = 256 + 257;
+/// What the encoder writes for an exponent: the bits in bits 0 to 15, their number from bit 20 on,
+/// and [`ESCAPED`](Self::ESCAPED). The sum of eight such words has the sum of each field.
+pub(crate) struct Code;
+
+impl Code {
+    /// Where the number of bits lies.
+    pub(crate) const LENGTH_SHIFT: u32 = 20;
+    /// Marks exponents behind the escape; only their codes have more than eight bits.
+    pub(crate) const ESCAPED: u32 = 1 << 28;
+    /// Where the bits lie.
+    pub(crate) const BITS: u32 = 0xffff;
+}
 
 /// Code lengths as the header has them, and how many codes have each length.
+///
+/// Unit `u` holds what concerns exponent `u`.
 #[derive(CubeType, Clone, Copy)]
 pub(crate) struct Lengths {
-    /// 256 lengths of four bits.
-    table: SharedMemory<u32>,
+    /// Length of the exponent's code.
+    length: u32,
+    /// How many lower exponents have codes of this length.
+    rank: u32,
     /// Codes by length, the escape's included.
     counts: SharedMemory<u32>,
     /// Length of the escape.
@@ -28,42 +43,43 @@ impl Lengths {
         if UNIT_POS < comptime!(TABLE_WORDS as u32) {
             table[UNIT_POS as usize] = word;
         }
-        sync_cube();
         if UNIT_POS <= 8 {
-            let mut count = u32::cast_from(escape == UNIT_POS);
-            for word in 0..TABLE_WORDS {
-                count += matches(table[word], UNIT_POS).count_ones();
+            counts[UNIT_POS as usize] = u32::cast_from(escape == UNIT_POS);
+        }
+        sync_cube();
+        let own = UNIT_POS / 8;
+        let length = (table[own as usize] >> (UNIT_POS % 8 * 4)) & 0xf;
+        let mut rank = 0u32;
+        // On real data most units have no code, and most warps nothing to do.
+        if length > 0 {
+            let below = (1u32 << (UNIT_POS % 8 * 4)) - 1;
+            let mut count = u32::cast_from(escape == length);
+            #[unroll]
+            for word in 0..comptime!(TABLE_WORDS as u32) {
+                let found = matches(table[word as usize], length);
+                count += found.count_ones();
+                let lower = select(word == own, below, 0u32);
+                rank += (found & select(word < own, u32::MAX, lower)).count_ones();
             }
-            counts[UNIT_POS as usize] = count;
+            // The same from every unit with this length.
+            counts[length as usize] = count;
         }
         sync_cube();
         Lengths {
-            table,
+            length,
+            rank,
             counts,
             escape,
         }
     }
 
-    /// Length of a symbol's code.
-    fn of(&self, symbol: u32) -> u32 {
-        (self.table[(symbol / 8) as usize] >> (symbol % 8 * 4)) & 0xf
-    }
-
-    /// How many lower symbols have codes of this length.
-    fn rank(&self, symbol: u32, length: u32) -> u32 {
-        let mut rank = 0u32;
-        for word in 0..symbol / 8 {
-            rank += matches(self.table[word as usize], length).count_ones();
-        }
-        let below = (1u32 << (symbol % 8 * 4)) - 1;
-        rank + (matches(self.table[(symbol / 8) as usize], length) & below).count_ones()
-    }
-
     /// The first code of this length.
     fn first(&self, length: u32) -> u32 {
         let mut code = 0u32;
-        for shorter in 1..length {
-            code = (code + self.counts[shorter as usize]) << 1;
+        #[unroll]
+        for shorter in 1..8u32 {
+            let next = (code + self.counts[shorter as usize]) << 1;
+            code = select(shorter < length, next, code);
         }
         code
     }
@@ -71,76 +87,89 @@ impl Lengths {
     /// How many codes are shorter.
     fn shorter(&self, length: u32) -> u32 {
         let mut count = 0u32;
-        for shorter in 1..length {
-            count += self.counts[shorter as usize];
+        #[unroll]
+        for shorter in 1..8u32 {
+            count += select(shorter < length, self.counts[shorter as usize], 0u32);
         }
         count
     }
 
-    /// For each exponent what the encoder writes: the bits, and in bits 16 and up their number.
+    /// The [`Code`] of each exponent.
     pub(crate) fn codes(&self) -> SharedMemory<u32> {
         let mut codes = SharedMemory::<u32>::new(256usize);
-        let length = self.of(UNIT_POS);
-        codes[UNIT_POS as usize] = if length > 0 {
-            (self.first(length) + self.rank(UNIT_POS, length)) | length << 16
+        codes[UNIT_POS as usize] = if self.length > 0 {
+            (self.first(self.length) + self.rank) | self.length << comptime!(Code::LENGTH_SHIFT)
         } else {
             // The escape is the last code of its length.
             let escape = self.first(self.escape) + self.counts[self.escape as usize] - 1;
-            escape << 8 | UNIT_POS | (self.escape + 8) << 16
+            let length = self.escape + 8;
+            let code = escape << 8 | UNIT_POS | length << comptime!(Code::LENGTH_SHIFT);
+            code | comptime!(Code::ESCAPED)
         };
         sync_cube();
         codes
     }
 
-    /// The table of [`Entry`], by the next 12 bits. `scratch` has [`SCRATCH_WORDS`] words.
-    pub(crate) fn entries(&self, scratch: SharedMemory<u32>) -> SharedMemory<u32> {
+    /// The table of [`Entry`], by the next 12 bits.
+    pub(crate) fn entries(&self) -> SharedMemory<u32> {
+        const STEPS: u32 = 4096 / STREAMS;
         let mut entries = SharedMemory::<u32>::new(4096usize);
-        // 256 single entries, then the symbols in canonical order.
-        let mut single = scratch;
-        let mut order = scratch;
-
-        let length = self.of(UNIT_POS);
-        if length > 0 {
-            let place = self.shorter(length) + self.rank(UNIT_POS, length);
-            order[(256 + place) as usize] = UNIT_POS;
+        // First its own scratch: 256 single entries, then the symbols in canonical order.
+        if self.length > 0 {
+            let place = self.shorter(self.length) + self.rank;
+            entries[(256 + place) as usize] = UNIT_POS;
         }
         if UNIT_POS == 0 {
             let last = self.shorter(self.escape) + self.counts[self.escape as usize] - 1;
-            order[(256 + last) as usize] = ESCAPE_SYMBOL;
+            entries[(256 + last) as usize] = ESCAPE_SYMBOL;
         }
         sync_cube();
 
-        // One symbol by the next 8 bits.
-        let mut entry = 0u32;
+        // One symbol by the next 8 bits: the shortest code that they begin with.
+        let mut length = 0u32;
+        let mut place = 0u32;
         let mut first = 0u32;
         let mut before = 0u32;
-        for length in 1..9u32 {
-            let count = self.counts[length as usize];
-            let prefix = UNIT_POS >> (8 - length);
-            if entry == 0 && prefix < first + count {
-                let symbol = order[(256 + before + prefix - first) as usize];
-                let escapes = symbol == ESCAPE_SYMBOL;
-                let what = select(escapes, comptime!(Entry::ESCAPE), symbol << 7);
-                entry = what | (length << 16);
+        #[unroll]
+        for bits in 1..9u32 {
+            let count = self.counts[bits as usize];
+            let prefix = UNIT_POS >> (8 - bits);
+            if length == 0 && prefix < first + count {
+                length = bits.runtime();
+                place = before + prefix - first;
             }
             before += count;
             first = (first + count) << 1;
         }
-        single[UNIT_POS as usize] = entry;
+        let mut entry = 0u32;
+        if length > 0 {
+            let symbol = entries[(256 + place) as usize];
+            let escapes = symbol == ESCAPE_SYMBOL;
+            let what = select(escapes, comptime!(Entry::ESCAPE), symbol << 7);
+            entry = what | (length << 16);
+        }
+        entries[UNIT_POS as usize] = entry;
         sync_cube();
 
-        // Two symbols by the next 12 bits.
-        for step in 0..16u32 {
-            let bits = step * 256 + UNIT_POS;
-            let mut entry = single[(bits >> 4) as usize];
-            let taken = (entry >> 16) & 0xf;
-            let second = single[((bits << taken >> 4) & 0xff) as usize];
+        // Two symbols by the next 12 bits. All reads come first: their latencies overlap, and then
+        // the scratch may be overwritten.
+        let mut pairs = Array::<u32>::new(comptime!(STEPS as usize));
+        #[unroll]
+        for step in 0..STEPS {
+            let bits = step * STREAMS + UNIT_POS;
+            let first = entries[(bits >> 4) as usize];
+            let taken = (first >> 16) & 0xf;
+            let second = entries[((bits << taken >> 4) & 0xff) as usize];
             let both = taken + ((second >> 16) & 0xf);
-            let escapes = (entry | second) & comptime!(Entry::ESCAPE);
-            if entry > 0 && second > 0 && escapes == 0 && both <= 12 {
-                entry |= ((second & 0x7f80) << 16) | both;
-            }
-            entries[bits as usize] = entry;
+            let escapes = (first | second) & comptime!(Entry::ESCAPE);
+            let paired = first > 0 && second > 0 && escapes == 0 && both <= 12;
+            let more = ((second & 0x7f80) << 16) | both;
+            pairs[step as usize] = first | select(paired, more, 0u32);
+        }
+        sync_cube();
+        #[unroll]
+        for step in 0..STEPS {
+            entries[(step * STREAMS + UNIT_POS) as usize] = pairs[step as usize];
         }
         sync_cube();
         entries

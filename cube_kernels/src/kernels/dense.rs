@@ -37,6 +37,16 @@ fn address(index: u32, rows: Rows, #[comptime] access: Access) -> u32 {
     }
 }
 
+/// Where a whole granule lies among the buffer's vectors, if the access is aligned.
+#[cube]
+pub(crate) fn granule_address(granule: u32, rows: Rows, #[comptime] access: Access) -> u32 {
+    if comptime!(access.contiguous) {
+        granule
+    } else {
+        address(granule * GRANULE, rows, access) / GRANULE
+    }
+}
+
 /// The granule that starts at logical index `first`; values beyond `count` are zero.
 #[cube]
 pub(crate) fn load(
@@ -49,7 +59,7 @@ pub(crate) fn load(
 ) -> Granule {
     if comptime!(access.aligned) {
         if count == GRANULE {
-            wide[(address(first, rows, access) / GRANULE) as usize]
+            wide[granule_address(first / GRANULE, rows, access) as usize]
         } else {
             load_values(narrow, first, count, rows, access)
         }
@@ -112,7 +122,7 @@ pub(crate) fn store(
 ) {
     if comptime!(access.aligned) {
         if count == GRANULE {
-            wide[(address(first, rows, access) / GRANULE) as usize] = granule;
+            wide[granule_address(first / GRANULE, rows, access) as usize] = granule;
         } else {
             store_values(narrow, granule, first, count, rows, access);
         }

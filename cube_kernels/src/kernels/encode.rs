@@ -6,10 +6,12 @@
 
 use cubecl::prelude::*;
 
-use super::codes::Lengths;
-use super::dense::{Access, Granule, Rows, load, load_index};
+use super::bits::window_before;
+use super::codes::{Code, Lengths};
+use super::dense::{Access, Granule, Rows, granule_address, load, load_index};
 use super::geometry::{
-    Block, Geometry, block_at, block_count, granule_offset, granule_values, stream_count,
+    Block, Geometry, block_at, block_count, granule_index, granule_offset, granule_values,
+    stream_count,
 };
 use crate::header::{DIRECTORY_WORD, ESCAPE_WORD, SPILL_WORDS_WORD, TABLE_WORD, TABLE_WORDS};
 use crate::layout::{GRANULE, MARKER_WORDS, NO_SPILL, STREAMS};
@@ -35,6 +37,7 @@ pub(crate) fn encode(
     row_pitch: u32,
     #[comptime] geometry: Geometry,
     #[comptime] access: Access,
+    #[comptime] has_u64: bool,
 ) {
     let rows = Rows {
         length: row_length,
@@ -44,7 +47,13 @@ pub(crate) fn encode(
     if UNIT_POS < comptime!(TABLE_WORDS as u32) {
         word = head[TABLE_WORD + UNIT_POS as usize].load();
     }
-    let codes = Lengths::new(word, head[ESCAPE_WORD].load()).codes();
+    let escape = head[ESCAPE_WORD].load();
+    // The next rows' granules, the first block's on their way while the tables are built.
+    let mut ahead = Array::<Granule>::new(comptime!(AHEAD as usize));
+    let mut index = CUBE_POS as u32;
+    let block = block_at(index, values, geometry);
+    load_rows(&mut ahead, wide, narrow, block, rows, access);
+    let codes = Lengths::new(word, escape).codes();
     let staged = SharedMemory::<u32>::new(comptime!((geometry.words * STREAMS) as usize));
     let overflowed = SharedMemory::<Atomic<u32>>::new(1usize);
     if UNIT_POS == 0 {
@@ -53,42 +62,46 @@ pub(crate) fn encode(
     sync_cube();
 
     let blocks = block_count(values, geometry);
-    let mut index = CUBE_POS as u32;
     while index < blocks {
         let block = block_at(index, values, geometry);
         let writer = Writer::new(staged, block.words);
-        let mut next = Array::<Granule>::new(comptime!(AHEAD as usize));
-        load_rows(&mut next, wide, narrow, 0u32, block, rows, access);
-        let mut row = 0u32;
-        while row < block.rows {
-            let mut now = Array::<Granule>::new(comptime!(AHEAD as usize));
-            #[unroll]
-            for ahead in 0..comptime!(AHEAD as usize) {
-                now[ahead] = next[ahead];
+        let full = block.values == comptime!(geometry.block_values());
+        if comptime!(access.aligned) {
+            if full {
+                let first = index * comptime!(geometry.block_granules());
+                full_block(
+                    &mut ahead, plane, wide, first, rows, &writer, &codes, geometry, access,
+                    has_u64,
+                );
+            } else {
+                any_block(
+                    &mut ahead, plane, wide, narrow, block, rows, &writer, &codes, access, has_u64,
+                );
             }
-            load_rows(&mut next, wide, narrow, row + AHEAD, block, rows, access);
-            #[unroll]
-            for ahead in 0..AHEAD {
-                if row + ahead < block.rows {
-                    let granule = now[ahead as usize];
-                    let offset = granule_offset(UNIT_POS, row + ahead);
-                    let place = ((block.first + offset) / GRANULE) as usize;
-                    // Beyond the last value the plane's padding is written, zero.
-                    if place < plane.len() {
-                        plane[place] = plane_granule(granule);
-                    }
-                    let count = granule_values(offset, block.values);
-                    writer.granule(granule, count, row + ahead, &codes);
-                }
-            }
-            row += AHEAD;
+        } else {
+            any_block(
+                &mut ahead, plane, wide, narrow, block, rows, &writer, &codes, access, has_u64,
+            );
         }
-        writer.finish();
-        for word in 0..block.words {
-            let place = word * STREAMS + UNIT_POS;
-            streams[(block.stream_base + place) as usize] = staged[place as usize];
+        let next = index + CUBE_COUNT as u32;
+        if next < blocks {
+            let block = block_at(next, values, geometry);
+            load_rows(&mut ahead, wide, narrow, block, rows, access);
         }
 
+        writer.finish();
+        if full {
+            #[unroll]
+            for word in 0..comptime!(geometry.words) {
+                let place = word * STREAMS + UNIT_POS;
+                streams[(block.stream_base + place) as usize] = staged[place as usize];
+            }
+        } else {
+            for word in 0..block.words {
+                let place = word * STREAMS + UNIT_POS;
+                streams[(block.stream_base + place) as usize] = staged[place as usize];
+            }
+        }
         let marker = writer.marker.read();
         if marker != FITS {
             overflowed[0].store(1u32);
@@ -108,27 +121,106 @@ pub(crate) fn encode(
         } else if UNIT_POS == 0 {
             head[DIRECTORY_WORD + index as usize].store(NO_SPILL);
         }
-        index += CUBE_COUNT as u32;
+        index = next;
     }
 }
 
-/// Loads this unit's granules of the next rows; what does not exist is zero.
+/// Codes a block whose every granule is whole and aligned. `ahead` holds its first rows; `first` is
+/// its first granule.
+#[cube]
+fn full_block(
+    ahead: &mut Array<Granule>,
+    plane: &mut Array<PlaneGranule>,
+    wide: &Array<Granule>,
+    first: u32,
+    rows: Rows,
+    writer: &Writer,
+    codes: &SharedMemory<u32>,
+    #[comptime] geometry: Geometry,
+    #[comptime] access: Access,
+    #[comptime] has_u64: bool,
+) {
+    let mut row = 0u32;
+    while row < comptime!(geometry.rows()) {
+        #[unroll]
+        for slot in 0..AHEAD {
+            let granule = ahead[slot as usize];
+            let place = first + granule_index(UNIT_POS, row + slot);
+            plane[place as usize] = plane_granule(granule);
+            writer.granule(granule, GRANULE.runtime(), row + slot, codes, has_u64);
+            if row < comptime!(geometry.rows() - AHEAD) {
+                let next = first + granule_index(UNIT_POS, row + slot + AHEAD);
+                ahead[slot as usize] = wide[granule_address(next, rows, access) as usize];
+            }
+        }
+        row += AHEAD;
+    }
+}
+
+/// Codes any block.
+#[cube]
+fn any_block(
+    ahead: &mut Array<Granule>,
+    plane: &mut Array<PlaneGranule>,
+    wide: &Array<Granule>,
+    narrow: &Array<u32>,
+    block: Block,
+    rows: Rows,
+    writer: &Writer,
+    codes: &SharedMemory<u32>,
+    #[comptime] access: Access,
+    #[comptime] has_u64: bool,
+) {
+    let mut row = 0u32;
+    while row < block.rows {
+        #[unroll]
+        for slot in 0..AHEAD {
+            if row + slot < block.rows {
+                let granule = ahead[slot as usize];
+                let offset = granule_offset(UNIT_POS, row + slot);
+                let place = ((block.first + offset) / GRANULE) as usize;
+                // Beyond the last value the plane's padding is written, zero.
+                if place < plane.len() {
+                    plane[place] = plane_granule(granule);
+                }
+                let count = granule_values(offset, block.values);
+                writer.granule(granule, count, row + slot, codes, has_u64);
+            }
+            ahead[slot as usize] = load_row(wide, narrow, row + slot + AHEAD, block, rows, access);
+        }
+        row += AHEAD;
+    }
+}
+
+/// Loads this unit's granules of a block's first rows.
 #[cube]
 fn load_rows(
     granules: &mut Array<Granule>,
+    wide: &Array<Granule>,
+    narrow: &Array<u32>,
+    block: Block,
+    rows: Rows,
+    #[comptime] access: Access,
+) {
+    #[unroll]
+    for row in 0..AHEAD {
+        granules[row as usize] = load_row(wide, narrow, row, block, rows, access);
+    }
+}
+
+/// Loads this unit's granule of a row; what does not exist is zero.
+#[cube]
+fn load_row(
     wide: &Array<Granule>,
     narrow: &Array<u32>,
     row: u32,
     block: Block,
     rows: Rows,
     #[comptime] access: Access,
-) {
-    #[unroll]
-    for ahead in 0..AHEAD {
-        let offset = granule_offset(UNIT_POS, row + ahead);
-        let count = granule_values(offset, block.values);
-        granules[ahead as usize] = load(wide, narrow, block.first + offset, count, rows, access);
-    }
+) -> Granule {
+    let offset = granule_offset(UNIT_POS, row);
+    let count = granule_values(offset, block.values);
+    load(wide, narrow, block.first + offset, count, rows, access)
 }
 
 /// Signs and fractions of eight values.
@@ -154,14 +246,16 @@ fn plane_pair(pair: u32) -> u32 {
 #[derive(CubeType)]
 struct Writer {
     staged: SharedMemory<u32>,
-    /// Words the stream owns.
-    capacity: u32,
-    /// Pending bits, the first one highest.
+    /// One past the stream's last word.
+    end: u32,
+    /// The word that is written next.
+    place: RuntimeCell<u32>,
+    /// Pending bits, the last one lowest. Above them lie bits that were written before.
     bits: RuntimeCell<u32>,
     /// Number of pending bits, below 32.
     pending: RuntimeCell<u32>,
-    /// Words written.
-    words: RuntimeCell<u32>,
+    /// Bits that the stream has left.
+    left: RuntimeCell<u32>,
     /// Symbols coded before the spill, or [`FITS`].
     marker: RuntimeCell<u32>,
 }
@@ -171,102 +265,119 @@ impl Writer {
     fn new(staged: SharedMemory<u32>, capacity: u32) -> Writer {
         Writer {
             staged,
-            capacity,
+            end: capacity * STREAMS + UNIT_POS,
+            place: RuntimeCell::<u32>::new(UNIT_POS),
             bits: RuntimeCell::<u32>::new(0u32),
             pending: RuntimeCell::<u32>::new(0u32),
-            words: RuntimeCell::<u32>::new(0u32),
+            left: RuntimeCell::<u32>::new(capacity * 32),
             marker: RuntimeCell::<u32>::new(FITS),
         }
     }
 
     /// Codes a granule's first `count` exponents.
-    fn granule(&self, granule: Granule, count: u32, row: u32, codes: &SharedMemory<u32>) {
-        if self.marker.read() == FITS {
-            let mut pairs = Array::<u32>::new(4usize);
-            let mut lengths = Array::<u32>::new(4usize);
-            let mut total = 0u32;
-            #[unroll]
-            for pair in 0..4usize {
-                let values = granule[pair];
-                let first = codes[((values >> 7) & 0xff) as usize];
-                let second = codes[((values >> 23) & 0xff) as usize];
-                let second_length = second >> 16;
-                let length = (first >> 16) + second_length;
-                pairs[pair] = (first & 0xffff) << second_length | second & 0xffff;
-                lengths[pair] = length;
-                total += length;
-            }
-            let left = self.capacity * 32 - self.words.read() * 32 - self.pending.read();
-            if count == GRANULE && total <= left {
-                #[unroll]
-                for pair in 0..4usize {
-                    self.push(pairs[pair], lengths[pair]);
-                }
-            } else {
-                self.symbols(granule, count, row, left, codes);
-            }
-        }
-    }
-
-    /// Codes symbol by symbol, as far as they fit.
-    fn symbols(
+    fn granule(
         &self,
         granule: Granule,
         count: u32,
         row: u32,
-        left: u32,
         codes: &SharedMemory<u32>,
+        #[comptime] has_u64: bool,
     ) {
-        let mut left = left;
+        let mut found = Array::<u32>::new(comptime!(GRANULE as usize));
         #[unroll]
-        for symbol in 0..GRANULE {
-            let values = granule[comptime!((symbol / 2) as usize)];
-            let code = codes[((values >> comptime!(7 + symbol % 2 * 16)) & 0xff) as usize];
-            let length = code >> 16;
-            if symbol < count && self.marker.read() == FITS {
-                if length <= left {
-                    self.push(code & 0xffff, length);
-                    left -= length;
-                } else {
-                    self.marker.store(row * GRANULE + symbol);
+        for pair in 0..4usize {
+            let values = granule[pair];
+            found[comptime!(pair * 2)] = codes[((values >> 7) & 0xff) as usize];
+            found[comptime!(pair * 2 + 1)] = codes[((values >> 23) & 0xff) as usize];
+        }
+        let low = found[0] + found[1] + (found[2] + found[3]);
+        let high = found[4] + found[5] + (found[6] + found[7]);
+        let total = code_length(low + high);
+        if count == GRANULE && total <= self.left.read() {
+            self.left.store(self.left.read() - total);
+            self.four(found[0], found[1], found[2], found[3], low, has_u64);
+            self.four(found[4], found[5], found[6], found[7], high, has_u64);
+        } else if self.marker.read() == FITS {
+            #[unroll]
+            for symbol in 0..GRANULE {
+                if symbol < count {
+                    self.symbol(found[symbol as usize], row * GRANULE + symbol, has_u64);
                 }
+            }
+        }
+    }
+
+    /// Appends four codes, whose sum is given, at once if they take at most 32 bits.
+    fn four(&self, a: u32, b: u32, c: u32, d: u32, sum: u32, #[comptime] has_u64: bool) {
+        if sum < comptime!(Code::ESCAPED) {
+            // Nothing lies above the lengths here.
+            let shift = comptime!(Code::LENGTH_SHIFT);
+            let front = (a << (b >> shift) | b) & comptime!(Code::BITS);
+            let back = (c << (d >> shift) | d) & comptime!(Code::BITS);
+            self.push(front << ((c + d) >> shift) | back, sum >> shift, has_u64);
+        } else {
+            self.two(a, b, has_u64);
+            self.two(c, d, has_u64);
+        }
+    }
+
+    /// Appends two codes, which take at most 32 bits even if both are escaped.
+    fn two(&self, a: u32, b: u32, #[comptime] has_u64: bool) {
+        let front = (a & comptime!(Code::BITS)) << code_length(b);
+        let both = front | b & comptime!(Code::BITS);
+        self.push(both, code_length(a + b), has_u64);
+    }
+
+    /// Appends one code, if it fits; from the first that does not on the stream spills.
+    fn symbol(&self, code: u32, number: u32, #[comptime] has_u64: bool) {
+        if self.marker.read() == FITS {
+            let length = code_length(code);
+            if length <= self.left.read() {
+                self.left.store(self.left.read() - length);
+                self.push(code & comptime!(Code::BITS), length, has_u64);
+            } else {
+                self.left.store(0u32);
+                self.marker.store(number);
             }
         }
     }
 
     /// Appends 1 to 32 bits.
-    fn push(&self, code: u32, length: u32) {
-        let free = 32 - self.pending.read();
-        if length < free {
-            self.bits.store(self.bits.read() | code << (free - length));
-            self.pending.store(self.pending.read() + length);
-        } else {
-            let rest = length - free;
-            self.write(self.bits.read() | code >> rest);
-            // A shift by 32 is undefined, so the last one is split off.
-            self.bits.store(code << 1 << (31 - rest));
-            if rest == 0 {
-                self.bits.store(0u32);
-            }
-            self.pending.store(rest);
+    fn push(&self, code: u32, length: u32, #[comptime] has_u64: bool) {
+        let bits = self.bits.read();
+        let pending = self.pending.read();
+        let unused = 32 - length;
+        let aligned = code << unused;
+        let total = pending + length;
+        if total >= 32 {
+            self.write(window_before(bits, aligned, pending, has_u64));
         }
+        self.bits
+            .store(window_before(bits, aligned, unused, has_u64));
+        self.pending.store(total & 31);
     }
 
     /// Writes the pending bits and zeros up to the stream's end.
     fn finish(&self) {
         if self.pending.read() > 0 {
-            self.write(self.bits.read());
+            self.write(self.bits.read() << (32 - self.pending.read()));
         }
-        while self.words.read() < self.capacity {
+        while self.place.read() < self.end {
             self.write(0u32);
         }
     }
 
     fn write(&self, word: u32) {
         let mut staged = self.staged;
-        staged[(self.words.read() * STREAMS + UNIT_POS) as usize] = word;
-        self.words.store(self.words.read() + 1);
+        staged[self.place.read() as usize] = word;
+        self.place.store(self.place.read() + STREAMS);
     }
+}
+
+/// The number of bits of a code, or of up to eight.
+#[cube]
+fn code_length(codes: u32) -> u32 {
+    (codes >> comptime!(Code::LENGTH_SHIFT)) & 0xff
 }
 
 /// Takes room for the block's record with one atomic addition and writes it; returns its place.

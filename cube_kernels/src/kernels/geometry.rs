@@ -28,6 +28,16 @@ impl Geometry {
     pub(crate) fn block_values(self) -> u32 {
         self.symbols * STREAMS
     }
+
+    /// Granules in a full block.
+    pub(crate) fn block_granules(self) -> u32 {
+        self.block_values() / GRANULE
+    }
+
+    /// Rows of a full block.
+    pub(crate) fn rows(self) -> u32 {
+        self.symbols / GRANULE
+    }
 }
 
 /// One block's shape.
@@ -71,11 +81,17 @@ pub(crate) fn block_at(index: u32, values: u32, #[comptime] geometry: Geometry) 
     }
 }
 
-/// Offset in the block of the granule that stream `stream` has in row `row`.
+/// Which of the block's granules stream `stream` has in row `row`.
+#[cube]
+pub(crate) fn granule_index(stream: u32, row: u32) -> u32 {
+    let chunk = (stream - row * ROTATION) & comptime!(STREAMS - 1);
+    row * STREAMS + chunk
+}
+
+/// Offset in the block of that granule's first value.
 #[cube]
 pub(crate) fn granule_offset(stream: u32, row: u32) -> u32 {
-    let chunk = (stream - row * ROTATION) & comptime!(STREAMS - 1);
-    row * ROW_VALUES + chunk * GRANULE
+    granule_index(stream, row) * GRANULE
 }
 
 /// Values of a granule that exist: 8, or fewer at the end of the tensor.

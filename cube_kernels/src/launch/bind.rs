@@ -1,5 +1,7 @@
 //! Checks of what the caller passes, and bindings of the buffers' sections.
 
+use cubecl::ir::features::TypeUsage;
+use cubecl::ir::{ElemType, UIntKind};
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 
@@ -201,17 +203,27 @@ pub(super) fn cube_dim<R: Runtime>(
     Ok(CubeDim::new_1d(STREAMS))
 }
 
-/// A grid that fills the device and strides over the blocks. Every cube builds its tables once.
+/// Whether kernels can calculate with 64-bit integers. CUDA can, WGSL only on some devices.
+pub(super) fn has_u64<R: Runtime>(client: &ComputeClient<R>) -> bool {
+    let integer = ElemType::UInt(UIntKind::U64).into();
+    let usage = client.properties().type_usage(integer);
+    usage.contains(TypeUsage::Arithmetic) && usage.contains(TypeUsage::Conversion)
+}
+
+/// A grid that fills the device and strides over the blocks, as many for each cube as can be. Every
+/// cube builds its tables once.
 pub(super) fn persistent_grid<R: Runtime>(
     client: &ComputeClient<R>,
     blocks: u32,
     shared_memory: usize,
 ) -> CubeCount {
-    // Shared memory of a multiprocessor, of which each resident cube takes 1 KiB beside its own,
-    // and its 2,048 units: the H200's, and a heuristic elsewhere.
-    let resident = (227 * 1024 / (shared_memory + 1024)).clamp(1, 8) as u32;
+    // Resident on a multiprocessor, by its shared memory, of which each cube takes 1 KiB beside its
+    // own, and by its 65,536 registers, of which a unit takes up to 64: the H200's numbers, and a
+    // heuristic elsewhere. A cube more would wait for the others and then run alone.
+    let resident = (227 * 1024 / (shared_memory + 1024)).clamp(1, 4) as u32;
     // Runtimes that do not say have few.
     let multiprocessors = client.properties().hardware.num_streaming_multiprocessors;
     let cubes = multiprocessors.unwrap_or(32).saturating_mul(resident);
-    CubeCount::Static(blocks.min(cubes).min(65_535), 1, 1)
+    let rounds = blocks.div_ceil(cubes.clamp(1, 65_535)).max(1);
+    CubeCount::Static(blocks.div_ceil(rounds), 1, 1)
 }

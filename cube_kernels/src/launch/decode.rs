@@ -5,16 +5,16 @@ use cubecl::server::Handle;
 
 use super::LaunchError;
 use super::bind::{
-    BUFFER_ALIGNMENT, Blob, Dense, DenseLayout, bind, check_buffer, cube_dim, persistent_grid,
+    BUFFER_ALIGNMENT, Blob, Dense, DenseLayout, bind, check_buffer, cube_dim, has_u64,
+    persistent_grid,
 };
 use crate::PackedLayout;
-use crate::kernels::codes::SCRATCH_WORDS;
-use crate::kernels::decode as kernel;
+use crate::kernels::decode::{self as kernel, Means};
 use crate::kernels::geometry::Geometry;
 use crate::layout::STREAMS;
 
-/// Shared memory for the decode table, and the code table with its counts.
-const TABLE_BYTES: usize = 4 * (4096 + 32 + 9);
+/// Shared memory for the decode table, the code table with its counts, and the spill's sums.
+const TABLE_BYTES: usize = 4 * (4096 + 32 + 9 + 256);
 
 /// Decodes a packed tensor on the device into `output`. Returns at once; the work is queued on the
 /// stream. Gaps between pitched rows are not written.
@@ -35,6 +35,19 @@ pub fn decode<R: Runtime>(
     output: Handle,
     dense: DenseLayout,
 ) -> Result<(), LaunchError> {
+    decode_with(client, blob, spill, layout, output, dense, has_u64(client))
+}
+
+/// [`decode`] with or without 64-bit integers.
+pub(super) fn decode_with<R: Runtime>(
+    client: &ComputeClient<R>,
+    blob: Handle,
+    spill: Option<Handle>,
+    layout: &PackedLayout,
+    output: Handle,
+    dense: DenseLayout,
+    has_u64: bool,
+) -> Result<(), LaunchError> {
     if dense.values() != layout.values() {
         return Err(LaunchError::ValueCount {
             dense: dense.values(),
@@ -54,9 +67,8 @@ pub fn decode<R: Runtime>(
 
     let geometry = Geometry::from(layout.profile());
     let staged = TABLE_BYTES + (geometry.words * STREAMS * 4) as usize;
-    let unstaged = TABLE_BYTES + (SCRATCH_WORDS * 4) as usize;
     let stage = client.properties().hardware.max_shared_memory_size >= staged;
-    let shared_memory = if stage { staged } else { unstaged };
+    let shared_memory = if stage { staged } else { TABLE_BYTES + 4 };
     let cube_dim = cube_dim(client, shared_memory)?;
 
     // SAFETY: sizes were checked above, and the kernel's indices stay below them.
@@ -76,7 +88,7 @@ pub fn decode<R: Runtime>(
             output.row_pitch,
             geometry,
             output.access,
-            stage,
+            Means { stage, has_u64 },
         );
     }
     Ok(())

@@ -5,7 +5,8 @@ use cubecl::server::Handle;
 
 use super::LaunchError;
 use super::bind::{
-    BUFFER_ALIGNMENT, Blob, Dense, DenseLayout, bind, check_buffer, cube_dim, persistent_grid,
+    BUFFER_ALIGNMENT, Blob, Dense, DenseLayout, bind, check_buffer, cube_dim, has_u64,
+    persistent_grid,
 };
 use crate::codebook::templates;
 use crate::kernels::codebook::{Choice, choose};
@@ -17,7 +18,7 @@ use crate::{CodecConfig, PackedLayout};
 /// Shared memory beside the staged streams: the codes, and the code table with its counts.
 const TABLE_BYTES: usize = 4 * (256 + 32 + 9 + 1);
 /// Shared memory of the codebook kernel, rounded up.
-const CODEBOOK_BYTES: usize = 12 * 1024;
+const CODEBOOK_BYTES: usize = 20 * 1024;
 
 /// Encodes dense BF16 values on the device. Returns at once; the work is queued on the stream.
 ///
@@ -35,6 +36,19 @@ pub fn encode<R: Runtime>(
     config: &CodecConfig,
     blob: Handle,
     spill: Handle,
+) -> Result<PackedLayout, LaunchError> {
+    encode_with(client, input, dense, config, blob, spill, has_u64(client))
+}
+
+/// [`encode`] with or without 64-bit integers.
+pub(super) fn encode_with<R: Runtime>(
+    client: &ComputeClient<R>,
+    input: Handle,
+    dense: DenseLayout,
+    config: &CodecConfig,
+    blob: Handle,
+    spill: Handle,
+    has_u64: bool,
 ) -> Result<PackedLayout, LaunchError> {
     let layout = PackedLayout::new(dense.values(), config.profile)?;
     // Without values the input is never read, and may be too small to be bound.
@@ -100,6 +114,7 @@ pub fn encode<R: Runtime>(
             input.row_pitch,
             geometry,
             input.access,
+            has_u64,
         );
     }
     Ok(layout)
