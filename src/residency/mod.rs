@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
-use burn_backend::tensor::Device;
+use burn_backend::tensor::{Device, FloatTensor};
 use burn_backend::{DType, DeviceOps};
 
 use crate::config::LctConfig;
@@ -14,7 +14,7 @@ use crate::error::ConfigError;
 use crate::per_device;
 use crate::report::Stats;
 use crate::store::{PackRequest, PackedStore};
-use crate::tensor::Storage;
+use crate::tensor::{Evicted, Storage};
 
 mod budget;
 mod defer;
@@ -122,26 +122,36 @@ impl<B: PackedStore> Residency<B> {
         let oldest = self
             .window()
             .oldest(excess.bytes, excess.freed, excess.at_most);
-        let (mut victims, mut tensors) = (Vec::new(), Vec::new());
+        let (mut handed_over, mut tensors) = (Vec::new(), Vec::new());
         for storage in &oldest {
-            if let Some(tensor) = storage.evict() {
-                if B::packs_here(&tensor) {
-                    victims.push(storage);
+            match storage.evict(B::packs_here) {
+                Evicted::Done => {}
+                Evicted::Refused => self.window().push(storage),
+                Evicted::HandedOver(hand_over, tensor) if B::LAZY => {
+                    handed_over.push(hand_over);
                     tensors.push(tensor);
-                } else {
-                    self.window().push(storage);
+                }
+                // Encoded at once, one after the other: only one of them is there in both forms at a time.
+                Evicted::HandedOver(hand_over, tensor) => {
+                    let storage = hand_over.keep(&tensor);
+                    for packed in self.pack(vec![tensor]) {
+                        storage.replace(packed);
+                    }
                 }
             }
         }
-        if tensors.is_empty() {
-            return;
+        // Queued as one operation that consumes the tensors, so that each is freed as soon as it is encoded.
+        if !tensors.is_empty() {
+            let packed = self.pack(tensors);
+            for (hand_over, packed) in handed_over.into_iter().zip(packed) {
+                hand_over.finish(packed);
+            }
         }
-        // The storages hold their dense tensors until the packed forms are there: a panic loses nothing.
+    }
+
+    fn pack(&self, tensors: Vec<FloatTensor<B>>) -> Vec<B::Packed> {
         let _span = tracing::trace_span!("lct_encode", tensors = tensors.len()).entered();
-        let packed = B::pack(tensors, &self.request());
-        for (storage, packed) in victims.into_iter().zip(packed) {
-            storage.replace(packed);
-        }
+        B::pack(tensors, &self.request())
     }
 
     fn request(&self) -> PackRequest {

@@ -13,7 +13,7 @@ use crate::store::PackedStore;
 mod storage;
 mod view;
 
-pub(crate) use storage::{Held, Storage};
+pub(crate) use storage::{Evicted, Held, Storage};
 pub(crate) use view::{View, ViewOp};
 
 /// A float tensor of [`LctBackend`](crate::LctBackend).

@@ -13,7 +13,8 @@ use crate::store::PackedStore;
 ///
 /// Shape and device stand outside of the lock, so that asking for them never waits. The lock is held only to look at
 /// the state or to change it, never while the backend encodes or decodes: what a backend does then (Flex's codec runs on
-/// the threads that the caller may be one of) can ask for this very tensor.
+/// the threads that the caller may be one of) can ask for this very tensor. A lazy backend, which only queues an encode,
+/// does that under the lock.
 pub(crate) struct Storage<B: PackedStore> {
     pub(crate) shape: Shape,
     pub(crate) device: Device<B>,
@@ -92,7 +93,9 @@ impl<B: PackedStore> Storage<B> {
         let packed = match &*self.lock() {
             State::Dense(tensor) | State::Copied(_, tensor) => Ok(tensor.clone()),
             State::Packed(packed) => Err(packed.clone()),
-            State::Taken => unreachable!("a shared storage is never taken"),
+            State::Taken => {
+                panic!("queueing an encode panicked before, and the tensor went with it")
+            }
         };
         let tensor = match packed {
             Ok(tensor) => tensor,
@@ -108,40 +111,39 @@ impl<B: PackedStore> Storage<B> {
         tensor
     }
 
-    /// Makes the storage give up a dense tensor: a decoded copy at once, one without a packed form by giving it out to be
-    /// packed; it is still held until [`replace`](Self::replace).
-    pub(crate) fn evict(&self) -> Option<FloatTensor<B>> {
+    /// Makes the storage give up its dense tensor: a decoded copy at once; one without a packed form, if `wanted`, by
+    /// handing it over to be packed.
+    pub(crate) fn evict(&self, wanted: impl FnOnce(&FloatTensor<B>) -> bool) -> Evicted<'_, B> {
         let mut state = self.lock();
         let copy = match std::mem::replace(&mut *state, State::Taken) {
-            State::Dense(tensor) => {
-                *state = State::Dense(tensor.clone());
-                return Some(tensor);
+            State::Dense(tensor) if wanted(&tensor) => {
+                return Evicted::HandedOver(
+                    HandOver {
+                        storage: self,
+                        state,
+                    },
+                    tensor,
+                );
             }
             State::Copied(packed, copy) => {
                 *state = State::Packed(packed);
                 self.residency.stats().window_sub(self.bytes());
-                Some(copy)
+                copy
             }
             other => {
+                let refused = matches!(other, State::Dense(_));
                 *state = other;
-                None
+                return if refused {
+                    Evicted::Refused
+                } else {
+                    Evicted::Done
+                };
             }
         };
         // The copy is dropped after the lock is released: dropping calls the backend.
         drop(state);
         drop(copy);
-        None
-    }
-
-    /// Replaces the dense tensor by its packed form.
-    pub(crate) fn replace(&self, packed: B::Packed) {
-        let mut state = self.lock();
-        if state.held() == Held::Dense {
-            let dense = std::mem::replace(&mut *state, State::Packed(Arc::new(packed)));
-            self.residency.stats().window_sub(self.bytes());
-            drop(state);
-            drop(dense);
-        }
+        Evicted::Done
     }
 
     /// Puts a decoded copy beside the packed form, if no other thread has done so meanwhile.
@@ -161,9 +163,53 @@ impl<B: PackedStore> Storage<B> {
         B::unpack(packed)
     }
 
-    /// The state. No panic can leave it half changed: nothing that may panic runs under the lock.
+    /// The state, whole even if its lock is poisoned: it is changed in one assignment.
     fn lock(&self) -> MutexGuard<'_, State<B>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What came of an [eviction](Storage::evict).
+pub(crate) enum Evicted<'a, B: PackedStore> {
+    /// Nothing dense is left, or was there.
+    Done,
+    /// The dense tensor was not wanted and is still there.
+    Refused,
+    /// The dense tensor, to be packed.
+    HandedOver(HandOver<'a, B>, FloatTensor<B>),
+}
+
+/// A storage whose dense tensor was handed over, and that waits, locked, for the packed form.
+pub(crate) struct HandOver<'a, B: PackedStore> {
+    storage: &'a Storage<B>,
+    state: MutexGuard<'a, State<B>>,
+}
+
+impl<'a, B: PackedStore> HandOver<'a, B> {
+    /// The packed form is there.
+    pub(crate) fn finish(mut self, packed: B::Packed) {
+        *self.state = State::Packed(Arc::new(packed));
+        let stats = self.storage.residency.stats();
+        stats.window_sub(self.storage.bytes());
+    }
+
+    /// Unlocks the storage, which keeps a handle of the tensor until [`replace`](Storage::replace).
+    pub(crate) fn keep(mut self, tensor: &FloatTensor<B>) -> &'a Storage<B> {
+        *self.state = State::Dense(tensor.clone());
+        self.storage
+    }
+}
+
+impl<B: PackedStore> Storage<B> {
+    /// Replaces the dense tensor by its packed form.
+    pub(crate) fn replace(&self, packed: B::Packed) {
+        let mut state = self.lock();
+        if state.held() == Held::Dense {
+            let dense = std::mem::replace(&mut *state, State::Packed(Arc::new(packed)));
+            self.residency.stats().window_sub(self.bytes());
+            drop(state);
+            drop(dense);
+        }
     }
 }
 
