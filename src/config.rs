@@ -43,8 +43,9 @@ pub struct LctConfig {
     pub profile: Profile,
     /// Where the Huffman code comes from.
     pub family: Family,
-    /// Bytes of worst-case spill that may be reserved for encodes whose outcome the host has not read
-    /// yet. It bounds how far the host runs ahead of the accelerator, and what that costs.
+    /// Bytes of worst-case spill that may be reserved for encodes whose outcome the host has not read yet, and at most a
+    /// sixteenth of the most bytes that ever lived (but 8 MiB). It bounds how far the host runs ahead of the accelerator,
+    /// and what that costs.
     pub spill_reserve: u64,
     /// Decode every packed tensor at once and compare it with the original. Slow: for finding faults.
     pub verify: bool,

@@ -127,12 +127,20 @@ fn implementation(pair: &Pair) -> String {
     block(&read(&sources.join(pair.impl_file)), pair.impl_header)
 }
 
-/// The methods that an implementation writes out and those in its `forward!` lists.
+/// The macros that forward a list of methods: `what they take: names`.
+const LISTS: [&str; 4] = [
+    "forward! {",
+    " convolution! {",
+    " transposed_convolution! {",
+    " average_pooling! {",
+];
+
+/// The methods that an implementation writes out and those in its lists.
 fn implemented(block: &str) -> BTreeSet<String> {
     let mut found: BTreeSet<String> = methods(block).into_iter().map(|(name, _)| name).collect();
-    for list in block.split("forward! {").skip(1) {
+    for list in LISTS.iter().flat_map(|list| block.split(list).skip(1)) {
         let list = &list[..closing(list)];
-        let start = at_depth_zero(list, &[':']).expect("a list is `(..) -> ..: names`");
+        let start = at_depth_zero(list, &[':']).expect("a list is `..: names`");
         let listed = list[start + 1..].split(',').map(str::trim);
         found.extend(listed.filter(|name| !name.is_empty()).map(str::to_string));
     }

@@ -13,6 +13,99 @@ use crate::LctBackend;
 use crate::store::PackedStore;
 use crate::tensor::{LctTensor, natural_break};
 
+/// A convolution, and its gradients by input and weights.
+macro_rules! convolution {
+    ($options:ty: $forward:ident, $x_backward:ident, $weight_backward:ident) => {
+        forward! {
+            break(x);
+            (
+                x: FloatTensor,
+                weight: FloatTensor,
+                bias: (Option<FloatTensor>),
+                options: $options,
+            ) -> FloatTensor:
+            $forward
+        }
+        forward! {
+            break(x);
+            (
+                x: FloatTensor,
+                weight: FloatTensor,
+                output_grad: FloatTensor,
+                options: $options,
+            ) -> FloatTensor:
+            $x_backward, $weight_backward
+        }
+    };
+}
+
+/// A transposed convolution, whose gradient by the input does not need the input.
+macro_rules! transposed_convolution {
+    ($options:ty: $forward:ident, $x_backward:ident, $weight_backward:ident) => {
+        forward! {
+            break(x);
+            (
+                x: FloatTensor,
+                weight: FloatTensor,
+                bias: (Option<FloatTensor>),
+                options: $options,
+            ) -> FloatTensor:
+            $forward
+        }
+        forward! {
+            break(weight);
+            (weight: FloatTensor, output_grad: FloatTensor, options: $options) -> FloatTensor:
+            $x_backward
+        }
+        forward! {
+            break(x);
+            (
+                x: FloatTensor,
+                weight: FloatTensor,
+                output_grad: FloatTensor,
+                options: $options,
+            ) -> FloatTensor:
+            $weight_backward
+        }
+    };
+}
+
+/// Average pooling with windows of a given kind of size.
+macro_rules! average_pooling {
+    ($size:ty: $forward:ident, $backward:ident, $adaptive:ident) => {
+        forward! {
+            break(x);
+            (
+                x: FloatTensor,
+                kernel_size: $size,
+                stride: $size,
+                padding: $size,
+                count_include_pad: bool,
+                ceil_mode: bool,
+            ) -> FloatTensor:
+            $forward
+        }
+        forward! {
+            break(x);
+            (
+                x: FloatTensor,
+                grad: FloatTensor,
+                kernel_size: $size,
+                stride: $size,
+                padding: $size,
+                count_include_pad: bool,
+                ceil_mode: bool,
+            ) -> FloatTensor:
+            $backward
+        }
+        forward! {
+            break(x);
+            (x: FloatTensor, output_size: $size) -> FloatTensor:
+            $adaptive
+        }
+    };
+}
+
 impl<B: PackedStore> ModuleOps<Self> for LctBackend<B> {
     // Embedding, linear layer and attention.
     forward! {
@@ -64,66 +157,9 @@ impl<B: PackedStore> ModuleOps<Self> for LctBackend<B> {
     }
 
     // Convolution.
-    forward! {
-        break(x);
-        (
-            x: FloatTensor,
-            weight: FloatTensor,
-            bias: (Option<FloatTensor>),
-            options: (ConvOptions<1>),
-        ) -> FloatTensor:
-        conv1d
-    }
-    forward! {
-        break(x);
-        (
-            x: FloatTensor,
-            weight: FloatTensor,
-            bias: (Option<FloatTensor>),
-            options: (ConvOptions<2>),
-        ) -> FloatTensor:
-        conv2d
-    }
-    forward! {
-        break(x);
-        (
-            x: FloatTensor,
-            weight: FloatTensor,
-            bias: (Option<FloatTensor>),
-            options: (ConvOptions<3>),
-        ) -> FloatTensor:
-        conv3d
-    }
-    forward! {
-        break(x);
-        (
-            x: FloatTensor,
-            weight: FloatTensor,
-            output_grad: FloatTensor,
-            options: (ConvOptions<1>),
-        ) -> FloatTensor:
-        conv1d_x_backward, conv1d_weight_backward
-    }
-    forward! {
-        break(x);
-        (
-            x: FloatTensor,
-            weight: FloatTensor,
-            output_grad: FloatTensor,
-            options: (ConvOptions<2>),
-        ) -> FloatTensor:
-        conv2d_x_backward, conv2d_weight_backward
-    }
-    forward! {
-        break(x);
-        (
-            x: FloatTensor,
-            weight: FloatTensor,
-            output_grad: FloatTensor,
-            options: (ConvOptions<3>),
-        ) -> FloatTensor:
-        conv3d_x_backward, conv3d_weight_backward
-    }
+    convolution! { ConvOptions<1>: conv1d, conv1d_x_backward, conv1d_weight_backward }
+    convolution! { ConvOptions<2>: conv2d, conv2d_x_backward, conv2d_weight_backward }
+    convolution! { ConvOptions<3>: conv3d, conv3d_x_backward, conv3d_weight_backward }
     forward! {
         (x: FloatTensor, bias: FloatTensor, output_grad: FloatTensor) -> FloatTensor:
         conv1d_bias_backward, conv2d_bias_backward, conv3d_bias_backward,
@@ -177,92 +213,17 @@ impl<B: PackedStore> ModuleOps<Self> for LctBackend<B> {
     }
 
     // Transposed convolution.
-    forward! {
-        break(x);
-        (
-            x: FloatTensor,
-            weight: FloatTensor,
-            bias: (Option<FloatTensor>),
-            options: (ConvTransposeOptions<1>),
-        ) -> FloatTensor:
-        conv_transpose1d
+    transposed_convolution! {
+        ConvTransposeOptions<1>:
+        conv_transpose1d, conv_transpose1d_x_backward, conv_transpose1d_weight_backward
     }
-    forward! {
-        break(x);
-        (
-            x: FloatTensor,
-            weight: FloatTensor,
-            bias: (Option<FloatTensor>),
-            options: (ConvTransposeOptions<2>),
-        ) -> FloatTensor:
-        conv_transpose2d
+    transposed_convolution! {
+        ConvTransposeOptions<2>:
+        conv_transpose2d, conv_transpose2d_x_backward, conv_transpose2d_weight_backward
     }
-    forward! {
-        break(x);
-        (
-            x: FloatTensor,
-            weight: FloatTensor,
-            bias: (Option<FloatTensor>),
-            options: (ConvTransposeOptions<3>),
-        ) -> FloatTensor:
-        conv_transpose3d
-    }
-    forward! {
-        break(weight);
-        (
-            weight: FloatTensor,
-            output_grad: FloatTensor,
-            options: (ConvTransposeOptions<1>),
-        ) -> FloatTensor:
-        conv_transpose1d_x_backward
-    }
-    forward! {
-        break(weight);
-        (
-            weight: FloatTensor,
-            output_grad: FloatTensor,
-            options: (ConvTransposeOptions<2>),
-        ) -> FloatTensor:
-        conv_transpose2d_x_backward
-    }
-    forward! {
-        break(weight);
-        (
-            weight: FloatTensor,
-            output_grad: FloatTensor,
-            options: (ConvTransposeOptions<3>),
-        ) -> FloatTensor:
-        conv_transpose3d_x_backward
-    }
-    forward! {
-        break(x);
-        (
-            x: FloatTensor,
-            weight: FloatTensor,
-            output_grad: FloatTensor,
-            options: (ConvTransposeOptions<1>),
-        ) -> FloatTensor:
-        conv_transpose1d_weight_backward
-    }
-    forward! {
-        break(x);
-        (
-            x: FloatTensor,
-            weight: FloatTensor,
-            output_grad: FloatTensor,
-            options: (ConvTransposeOptions<2>),
-        ) -> FloatTensor:
-        conv_transpose2d_weight_backward
-    }
-    forward! {
-        break(x);
-        (
-            x: FloatTensor,
-            weight: FloatTensor,
-            output_grad: FloatTensor,
-            options: (ConvTransposeOptions<3>),
-        ) -> FloatTensor:
-        conv_transpose3d_weight_backward
+    transposed_convolution! {
+        ConvTransposeOptions<3>:
+        conv_transpose3d, conv_transpose3d_x_backward, conv_transpose3d_weight_backward
     }
     forward! {
         break(x);
@@ -271,66 +232,8 @@ impl<B: PackedStore> ModuleOps<Self> for LctBackend<B> {
     }
 
     // Average pooling.
-    forward! {
-        break(x);
-        (
-            x: FloatTensor,
-            kernel_size: usize,
-            stride: usize,
-            padding: usize,
-            count_include_pad: bool,
-            ceil_mode: bool,
-        ) -> FloatTensor:
-        avg_pool1d
-    }
-    forward! {
-        break(x);
-        (
-            x: FloatTensor,
-            kernel_size: [usize; 2],
-            stride: [usize; 2],
-            padding: [usize; 2],
-            count_include_pad: bool,
-            ceil_mode: bool,
-        ) -> FloatTensor:
-        avg_pool2d
-    }
-    forward! {
-        break(x);
-        (
-            x: FloatTensor,
-            grad: FloatTensor,
-            kernel_size: usize,
-            stride: usize,
-            padding: usize,
-            count_include_pad: bool,
-            ceil_mode: bool,
-        ) -> FloatTensor:
-        avg_pool1d_backward
-    }
-    forward! {
-        break(x);
-        (
-            x: FloatTensor,
-            grad: FloatTensor,
-            kernel_size: [usize; 2],
-            stride: [usize; 2],
-            padding: [usize; 2],
-            count_include_pad: bool,
-            ceil_mode: bool,
-        ) -> FloatTensor:
-        avg_pool2d_backward
-    }
-    forward! {
-        break(x);
-        (x: FloatTensor, output_size: usize) -> FloatTensor:
-        adaptive_avg_pool1d
-    }
-    forward! {
-        break(x);
-        (x: FloatTensor, output_size: [usize; 2]) -> FloatTensor:
-        adaptive_avg_pool2d
-    }
+    average_pooling! { usize: avg_pool1d, avg_pool1d_backward, adaptive_avg_pool1d }
+    average_pooling! { [usize; 2]: avg_pool2d, avg_pool2d_backward, adaptive_avg_pool2d }
     forward! {
         break(x);
         (x: FloatTensor, grad: FloatTensor) -> FloatTensor:

@@ -1,12 +1,16 @@
 //! How much may be dense.
 
-use crate::config::HotWindow;
+use crate::config::{HotWindow, LctConfig};
 use crate::report::Stats;
 
 /// The ratio that is counted on before anything has been encoded.
 const EXPECTED_RATIO: f64 = 1.4;
 /// How much of the window a lazy backend may use in excess until its next natural break.
 const SLACK: f64 = 0.5;
+
+/// The spill reserve is at most one of so many parts of the most bytes that ever lived, and at least so many bytes.
+const RESERVE_PARTS: u64 = 16;
+const LEAST_RESERVE: u64 = 8 << 20;
 
 /// The limit of the hot window, by the [setting](HotWindow) of its device.
 #[derive(Debug)]
@@ -24,6 +28,12 @@ pub(super) struct Excess {
 }
 
 impl Budget {
+    /// The bytes that unread encode statuses may reserve: as configured, but no large part of what a small program uses.
+    pub(super) fn spill_reserve(&self, config: &LctConfig, stats: &Stats) -> u64 {
+        let share = (stats.logical.peak() / RESERVE_PARTS).max(LEAST_RESERVE);
+        config.spill_reserve.min(share)
+    }
+
     /// What is over the budget, if anything; with `slack`, over the budget with half of the window more.
     pub(super) fn excess(&self, stats: &Stats, slack: bool) -> Option<Excess> {
         let more = if slack { 1.0 + SLACK } else { 1.0 };

@@ -158,7 +158,7 @@ impl<B: PackedStore> Residency<B> {
         PackRequest {
             codec: self.config.codec(),
             verify: self.config.verify,
-            spill_reserve: self.config.spill_reserve,
+            spill_reserve: self.budget.spill_reserve(&self.config, &self.stats),
             stats: self.stats.clone(),
         }
     }
