@@ -1,6 +1,6 @@
 //! The host codec against a copy of the same bytes: `cargo bench -p burn-lct`.
 
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{Criterion, Throughput, criterion_main};
 use half::bf16;
 use lct_kernels::{CodecConfig, Family, host};
 
@@ -39,5 +39,10 @@ fn codec(criterion: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, codec);
-criterion_main!(benches);
+mod group {
+    #![allow(missing_docs, reason = "the macro makes a public function")]
+    use super::codec;
+
+    criterion::criterion_group!(benches, codec);
+}
+criterion_main!(group::benches);
