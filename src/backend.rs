@@ -9,7 +9,7 @@ use burn_backend::tensor::Device;
 use burn_backend::{Backend, BackendTypes, DType, DTypeUsageSet, ExecutionError, TensorData};
 
 use crate::store::PackedStore;
-use crate::tensor::{LctTensor, defer_evictions};
+use crate::tensor::{LctTensor, defer_evictions, with_errors_of};
 
 /// The backend `B` with its float tensors kept losslessly compressed.
 ///
@@ -80,9 +80,7 @@ impl<B: PackedStore> Backend for LctBackend<B> {
     }
 
     fn sync(device: &Device<Self>) -> Result<(), ExecutionError> {
-        let result = B::sync(device);
-        B::on_drained(device);
-        result
+        with_errors_of::<B, _>(device, B::sync(device))
     }
 
     fn staging<'a, Iter>(data: Iter, device: &Device<Self>)

@@ -52,7 +52,8 @@ pub struct MemoryReport {
     pub incompressible: u64,
     /// Tensors that were not packed because of their memory layout (overlapping or scattered).
     pub unpackable_layouts: u64,
-    /// Encodes that failed or whose verification found a difference; those tensors stayed dense.
+    /// Encodes that failed or whose verification found a difference. Those tensors stayed dense, but for those whose encode the
+    /// device did not run and said so too late.
     pub failed_encodes: u64,
     /// Float tensors of another type than BF16 that passed through untouched.
     pub passed_other_dtype: u64,
@@ -201,6 +202,18 @@ impl Stats {
         self.resident.sub(bytes);
     }
 
+    /// Dense bytes of a pack that is queued: they have left the window, but are still there.
+    #[cfg(feature = "cube")]
+    pub(crate) fn queue_add(&self, bytes: u64) {
+        self.resident.add(bytes);
+    }
+
+    /// The queued pack has run.
+    #[cfg(feature = "cube")]
+    pub(crate) fn queue_sub(&self, bytes: u64) {
+        self.resident.sub(bytes);
+    }
+
     pub(crate) fn window_now(&self) -> u64 {
         self.window.now()
     }
@@ -345,6 +358,16 @@ impl Footprint {
         self.stats.encoded.fetch_sub(self.logical, Relaxed);
         self.stats.encoded_to.fetch_sub(packed + spill, Relaxed);
         self.enter_dense(why);
+    }
+
+    /// The packed form never came to be.
+    #[cfg(feature = "cube")]
+    pub(crate) fn lose(&self) {
+        self.release_reserve();
+        let packed = self.packed.swap(0, Relaxed);
+        self.stats.packed.sub(packed);
+        self.stats.resident.sub(packed);
+        self.stats.failed.fetch_add(1, Relaxed);
     }
 
     fn release_reserve(&self) {

@@ -11,7 +11,7 @@ use burn_std::{BoolDType, FloatDType, IntDType, Shape, Slice};
 
 use crate::LctBackend;
 use crate::store::PackedStore;
-use crate::tensor::{LctTensor, ViewOp};
+use crate::tensor::{LctTensor, ViewOp, with_errors_of};
 
 impl<B: PackedStore> FloatTensorOps<Self> for LctBackend<B> {
     // Creation, transfer and conversion.
@@ -41,12 +41,7 @@ impl<B: PackedStore> FloatTensorOps<Self> for LctBackend<B> {
     ) -> impl Future<Output = Result<TensorData, ExecutionError>> + Send {
         let device = tensor.device();
         let data = B::float_into_data(tensor.dense());
-        // A fusing backend drains its stream when the future is first polled.
-        async move {
-            let data = data.await;
-            B::on_drained(&device);
-            data
-        }
+        async move { with_errors_of::<B, _>(&device, data.await) }
     }
 
     fn float_device(tensor: &FloatTensor<Self>) -> Device<Self> {

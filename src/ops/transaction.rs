@@ -6,7 +6,7 @@ use burn_backend::ops::{TransactionOps, TransactionPrimitive, TransactionPrimiti
 
 use crate::LctBackend;
 use crate::store::PackedStore;
-use crate::tensor::LctTensor;
+use crate::tensor::{LctTensor, with_errors_of};
 
 impl<B: PackedStore> TransactionOps<Self> for LctBackend<B> {
     fn tr_execute(
@@ -25,10 +25,10 @@ impl<B: PackedStore> TransactionOps<Self> for LctBackend<B> {
         ));
         async move {
             let data = data.await;
-            if let Some(device) = device {
-                B::on_drained(&device);
+            match device {
+                Some(device) => with_errors_of::<B, _>(&device, data),
+                None => data,
             }
-            data
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::error::ConfigError;
 use crate::per_device;
 use crate::report::Stats;
 use crate::store::{PackRequest, PackedStore};
-use crate::tensor::{Evicted, Storage};
+use crate::tensor::{Evicted, Held, Storage};
 
 mod budget;
 mod defer;
@@ -47,10 +47,7 @@ impl<B: PackedStore> Residency<B> {
 
     /// The residency of a device, made with the default configuration if it has none yet.
     pub(crate) fn of(device: &Device<B>) -> &'static Self {
-        per_device::get(device.id(), || {
-            B::on_drained(device);
-            Self::new(LctConfig::default())
-        })
+        per_device::get(device.id(), || Self::new(LctConfig::default()))
     }
 
     /// The residency of a device that is in use or was configured.
@@ -119,14 +116,33 @@ impl<B: PackedStore> Residency<B> {
         let Some(excess) = self.budget.excess(&self.stats, false) else {
             return;
         };
-        let oldest = self
-            .window()
-            .oldest(excess.bytes, excess.freed, excess.at_most);
+        // The storages outlive the hand-overs that lock them.
+        let (mut oldest, mut refused) = (Vec::new(), Vec::new());
+        let (mut made_up, mut dense) = (0.0, 0);
+        while made_up < excess.bytes as f64 && dense < excess.at_most {
+            let Some(storage) = self.window().pop() else {
+                break;
+            };
+            let share = match storage.held() {
+                Held::Packed => continue,
+                Held::Copy => 1.0,
+                Held::Dense => excess.freed,
+            };
+            if storage.evictable() {
+                made_up += share * storage.bytes() as f64;
+                dense += storage.bytes();
+                oldest.push(storage);
+            } else {
+                refused.push(storage);
+            }
+        }
+        for storage in &refused {
+            self.window().push(storage);
+        }
         let (mut handed_over, mut tensors) = (Vec::new(), Vec::new());
         for storage in &oldest {
-            match storage.evict(B::packs_here) {
-                Evicted::Done => {}
-                Evicted::Refused => self.window().push(storage),
+            match storage.evict() {
+                Evicted::Nothing => {}
                 Evicted::HandedOver(hand_over, tensor) if B::LAZY => {
                     handed_over.push(hand_over);
                     tensors.push(tensor);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
 use crate::store::PackedStore;
-use crate::tensor::{Held, Storage};
+use crate::tensor::Storage;
 
 /// The order in which storages leave the window: least recently used first.
 ///
@@ -58,36 +58,19 @@ impl<B: PackedStore> Window<B> {
         }
     }
 
-    /// Takes the least recently used storages out of the window until they make up for `bytes`: a decoded copy by all of
-    /// its bytes, a tensor that has to be packed by a share `freed` of them; but none beyond `at_most` dense bytes.
+    /// Takes the least recently used storage out of the window.
     ///
-    /// All storages that were looked at are returned, also those that hold nothing dense: the last owner of one may be the
-    /// list, and a storage must not be dropped while the window is locked.
-    pub(crate) fn oldest(&mut self, bytes: u64, freed: f64, at_most: u64) -> Vec<Arc<Storage<B>>> {
-        let mut taken = Vec::new();
-        let (mut made_up, mut dense) = (0.0, 0);
-        while made_up < bytes as f64
-            && dense < at_most
-            && let Some(entry) = self.entries.pop_front()
-        {
-            if !entry.is_valid() {
-                continue;
+    /// It is returned whatever it holds: its last owner may be the caller now, and a storage must not be dropped while the
+    /// window is locked.
+    pub(crate) fn pop(&mut self) -> Option<Arc<Storage<B>>> {
+        loop {
+            let entry = self.entries.pop_front()?;
+            if entry.is_valid()
+                && let Some(storage) = entry.storage.upgrade()
+            {
+                return Some(storage);
             }
-            let Some(storage) = entry.storage.upgrade() else {
-                continue;
-            };
-            let share = match storage.held() {
-                Held::Dense => freed,
-                Held::Copy => 1.0,
-                Held::Packed => 0.0,
-            };
-            if share > 0.0 {
-                made_up += share * storage.bytes() as f64;
-                dense += storage.bytes();
-            }
-            taken.push(storage);
         }
-        taken
     }
 }
 
@@ -110,7 +93,7 @@ mod tests {
             window.push(&weight);
         }
         assert!(window.entries.len() <= 2048, "{}", window.entries.len());
-        assert_eq!(window.oldest(1, 1.0, u64::MAX).len(), 1, "it is there once");
-        assert!(window.oldest(1, 1.0, u64::MAX).is_empty());
+        assert!(window.pop().is_some(), "it is there once");
+        assert!(window.pop().is_none());
     }
 }

@@ -69,6 +69,14 @@ where
         packed.is_dense()
     }
 
+    fn check(packed: &CubePacked<R>) {
+        packed.check();
+    }
+
+    fn take_error(device: &Device<Self>) -> Option<String> {
+        Reserve::<R>::of(device).take_error()
+    }
+
     fn settle(device: &Device<Self>) {
         Reserve::<R>::of(device).settle_all();
     }
@@ -156,6 +164,13 @@ impl<R: CubeRuntime> CubePacked<R> {
         }
     }
 
+    /// Panics if the encode is known to have failed on the device.
+    pub(super) fn check(&self) {
+        if let Form::Lost(why) = &*self.0.lock() {
+            panic!("a packed tensor was lost: {why}");
+        }
+    }
+
     pub(super) fn is_dense(&self) -> bool {
         matches!(*self.0.lock(), Form::Dense(_))
     }
@@ -169,6 +184,10 @@ impl<R: CubeRuntime> Shared<R> {
     fn decode(&self, buffers: &PackedBuffers) -> CubeTensor<R> {
         let handle = decode(&self.client, buffers)
             .unwrap_or_else(|error| panic!("a packed tensor cannot be decoded: {error}"));
+        self.tensor(handle)
+    }
+
+    fn tensor(&self, handle: Handle) -> CubeTensor<R> {
         CubeTensor::new(
             self.client.clone(),
             handle,
@@ -197,6 +216,7 @@ impl<R: CubeRuntime> Shared<R> {
             Ok(words) => words,
             Err(why) => {
                 tracing::error!(shape = ?self.meta.shape(), "{why}");
+                self.footprint.lose();
                 *form = Form::Lost(why);
                 return;
             }
@@ -206,9 +226,16 @@ impl<R: CubeRuntime> Shared<R> {
             buffers.layout.blob_bytes() + spilled,
             buffers.layout.dense_bytes(),
         ) {
-            let dense = self.decode(buffers);
-            self.footprint.give_up(KeptDense::Incompressible);
-            *form = Form::Dense(dense);
+            match decode(&self.client, buffers) {
+                Ok(handle) => {
+                    self.footprint.give_up(KeptDense::Incompressible);
+                    *form = Form::Dense(self.tensor(handle));
+                }
+                // It stays as it is, whole with its worst-case spill.
+                Err(error) => {
+                    tracing::error!(%error, "a packed tensor that does not pay cannot be decoded")
+                }
+            }
             return;
         }
         self.footprint.set_spill(spilled);

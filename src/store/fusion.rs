@@ -64,6 +64,9 @@ where
             .collect();
         let streams = OperationStreams::with_inputs(&tensors);
         let inputs: Vec<TensorIr> = tensors.into_iter().map(FusionTensor::into_ir).collect();
+        inputs
+            .iter()
+            .for_each(|input| request.stats.queue_add(bytes(input)));
         let operation = Pack::<CubeBackend<R, F, I, BT>, R> {
             inputs: inputs.clone(),
             slots: packed.iter().map(|packed| packed.slot.clone()).collect(),
@@ -105,13 +108,18 @@ where
         packed.slot.get().is_some_and(CubePacked::is_dense)
     }
 
-    fn packs_here(tensor: &FloatTensor<Self>) -> bool {
-        tensor.stream == StreamId::current()
+    fn check(packed: &FusionPacked<R>) {
+        if let Some(packed) = packed.slot.get() {
+            packed.check();
+        }
     }
 
-    fn on_drained(device: &Device<Self>) {
-        let client = get_client::<CubeBackend<R, F, I, BT>>(device);
-        Shells::<R>::of(device).refill(&client);
+    fn take_error(device: &Device<Self>) -> Option<String> {
+        Reserve::<R>::of(device).take_error()
+    }
+
+    fn packs_here(tensor: &FloatTensor<Self>) -> bool {
+        tensor.stream == StreamId::current()
     }
 
     fn settle(device: &Device<Self>) {
@@ -143,8 +151,14 @@ where
         for (input, slot) in self.inputs.iter().zip(&self.slots) {
             let tensor = handles.get_float_tensor::<CubeBackend<R, F, I, BT>>(input);
             slot.get_or_init(|| CubePacked::pack(tensor, &self.request));
+            self.request.stats.queue_sub(bytes(input));
         }
     }
+}
+
+/// Logical bytes of a BF16 tensor.
+fn bytes(tensor: &TensorIr) -> u64 {
+    2 * tensor.shape.num_elements() as u64
 }
 
 impl<B, R: CubeRuntime> std::fmt::Debug for Pack<B, R> {
@@ -166,51 +180,34 @@ impl<R: CubeRuntime> std::fmt::Debug for FusionPacked<R> {
 
 /// Fusion tensors without a value, made in advance.
 ///
-/// Outside of burn-fusion a tensor can only be made as the output of an operation, and every operation in the stream may
-/// close a fused run. So shells are made in bulk where the stream is empty, and given the id of a registered handle when
-/// they are needed.
-struct Shells<R: CubeRuntime>(Mutex<Stock<R>>);
-
-struct Stock<R: CubeRuntime> {
-    shells: Vec<FusionTensor<FusionCubeRuntime<R>>>,
-    /// Shells taken since the stream was last empty.
-    taken: usize,
-    /// The most that were ever taken from one empty stream to the next.
-    most_taken: usize,
+/// Outside of burn-fusion a tensor can only be made as the output of an operation, and an operation in a stream may close a
+/// fused run. So shells are made in bulk on a stream of their own, where nothing is ever fused, and given the id of a
+/// registered handle and the stream of their user when they are needed.
+struct Shells<R: CubeRuntime> {
+    stream: StreamId,
+    stock: Mutex<Vec<FusionTensor<FusionCubeRuntime<R>>>>,
 }
 
 impl<R: CubeRuntime> Shells<R> {
-    /// How many are made at least.
+    /// How many are made at a time.
     const BATCH: usize = 256;
 
     fn of(device: &R::CubeDevice) -> &'static Self {
-        per_device::get(device.id(), || {
-            Self(Mutex::new(Stock {
-                shells: Vec::new(),
-                taken: 0,
-                most_taken: 0,
-            }))
+        per_device::get(device.id(), || Self {
+            // A stream belongs to a thread; this one's has ended when others use it.
+            stream: std::thread::spawn(StreamId::current)
+                .join()
+                .expect("asking for a thread's stream does not panic"),
+            stock: Mutex::default(),
         })
     }
 
     fn take(&self, client: &Client<R>) -> FusionTensor<FusionCubeRuntime<R>> {
-        let mut stock = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        stock.taken += 1;
-        if stock.shells.is_empty() {
-            stock.shells = make_shells(client, Self::BATCH);
+        let mut stock = self.stock.lock().unwrap_or_else(PoisonError::into_inner);
+        if stock.is_empty() {
+            *stock = self.stream.executes(|| make_shells(client, Self::BATCH));
         }
-        stock.shells.pop().expect("a fresh batch is not empty")
-    }
-
-    /// Stocks up for as many as were ever needed, and some more.
-    fn refill(&self, client: &Client<R>) {
-        let mut stock = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        stock.most_taken = stock.most_taken.max(std::mem::take(&mut stock.taken));
-        let wanted = Self::BATCH + stock.most_taken + stock.most_taken / 4;
-        if stock.shells.len() < wanted.saturating_sub(Self::BATCH / 2) {
-            let missing = wanted - stock.shells.len();
-            stock.shells.extend(make_shells(client, missing));
-        }
+        stock.pop().expect("a fresh batch is not empty")
     }
 }
 

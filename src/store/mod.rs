@@ -79,8 +79,14 @@ pub trait PackedStore: Backend {
         true
     }
 
-    /// Called where the backend's queue has just been drained, for housekeeping that is free there.
-    fn on_drained(_device: &Device<Self>) {}
+    /// Panics if the packed form is known never to have come to be: a copy decoded from it is worth nothing either.
+    fn check(_packed: &Self::Packed) {}
+
+    /// The first error of the device that was read together with encode statuses. The backend has not seen it and no longer
+    /// can: it is reported with the next result that is waited for.
+    fn take_error(_device: &Device<Self>) -> Option<String> {
+        None
+    }
 
     /// Reads every outstanding encode status, so that all worst-case reserves are given back.
     fn settle(_device: &Device<Self>) {}

@@ -27,7 +27,16 @@ pub(super) struct Reserve<R: CubeRuntime> {
 struct Batches<R: CubeRuntime> {
     gathering: Vec<Weak<Shared<R>>>,
     gathering_bytes: u64,
-    reading: Option<(Vec<Weak<Shared<R>>>, Statuses)>,
+    reading: Option<Reading<R>>,
+    /// The first error that came with a status.
+    error: Option<String>,
+}
+
+/// A batch whose statuses are on their way.
+struct Reading<R: CubeRuntime> {
+    watched: Vec<Weak<Shared<R>>>,
+    bytes: u64,
+    statuses: Statuses,
 }
 
 impl<R: CubeRuntime> Reserve<R> {
@@ -39,6 +48,7 @@ impl<R: CubeRuntime> Reserve<R> {
                 gathering: Vec::new(),
                 gathering_bytes: 0,
                 reading: None,
+                error: None,
             }),
         })
     }
@@ -68,6 +78,11 @@ impl<R: CubeRuntime> Reserve<R> {
         batches.gathering_bytes += bytes;
     }
 
+    /// The first error of the device that came with a status, once: reading it has taken it from those who wait for results.
+    pub(super) fn take_error(&self) -> Option<String> {
+        self.lock().error.take()
+    }
+
     /// Waits for every status.
     pub(super) fn settle_all(&'static self) {
         let mut batches = self.lock();
@@ -80,7 +95,7 @@ impl<R: CubeRuntime> Reserve<R> {
 impl<R: CubeRuntime> Batches<R> {
     /// Asks for the statuses of the batch that gathered, without waiting for them.
     fn start_reading(&mut self, client: &'static ComputeClient<R>) {
-        self.gathering_bytes = 0;
+        let bytes = std::mem::take(&mut self.gathering_bytes);
         let (watched, handles): (Vec<_>, Vec<_>) = std::mem::take(&mut self.gathering)
             .into_iter()
             .filter_map(|watched| {
@@ -89,15 +104,24 @@ impl<R: CubeRuntime> Batches<R> {
             })
             .unzip();
         if !watched.is_empty() {
-            self.reading = Some((watched, Box::pin(client.read_async(handles))));
+            self.reading = Some(Reading {
+                watched,
+                bytes,
+                statuses: Box::pin(client.read_async(handles)),
+            });
         }
     }
 
     /// Waits for the batch that is being read, and gives back its reserves.
     fn finish_reading(&mut self) {
-        let Some((watched, statuses)) = self.reading.take() else {
+        let Some(reading) = self.reading.take() else {
             return;
         };
+        let Reading {
+            watched,
+            bytes,
+            statuses,
+        } = reading;
         let _span = tracing::trace_span!("lct_settle", encodes = watched.len()).entered();
         match cubecl::future::block_on(statuses) {
             Ok(statuses) => {
@@ -107,11 +131,14 @@ impl<R: CubeRuntime> Batches<R> {
                     }
                 }
             }
-            // Reading reports what went wrong on the stream before, perhaps in another kernel: ask once more later. Until
-            // then the reserves stay.
+            // Reading reports what went wrong on the stream before, perhaps in another kernel, and so takes it from whoever
+            // waits for a result next: it is kept for them. The statuses are asked for once more later; until then the
+            // reserves stay.
             Err(error) => {
                 tracing::error!(%error, encodes = watched.len(), "encode statuses could not be read");
+                self.error.get_or_insert_with(|| error.to_string());
                 self.gathering.extend(watched);
+                self.gathering_bytes += bytes;
             }
         }
     }

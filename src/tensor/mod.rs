@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use burn_backend::tensor::{Device, FloatTensor};
-use burn_backend::{DType, Shape, TensorMetadata};
+use burn_backend::{DType, ExecutionError, Shape, TensorMetadata};
 
 use crate::residency::{Residency, admits};
 // What operations need of the residency reaches them through here.
@@ -15,6 +15,17 @@ mod view;
 
 pub(crate) use storage::{Evicted, Held, Storage};
 pub(crate) use view::{View, ViewOp};
+
+/// A result that was waited for, or the device's error that came to light before it.
+pub(crate) fn with_errors_of<B: PackedStore, T>(
+    device: &Device<B>,
+    result: Result<T, ExecutionError>,
+) -> Result<T, ExecutionError> {
+    match B::take_error(device) {
+        Some(reason) if result.is_ok() => Err(ExecutionError::WithContext { reason }),
+        _ => result,
+    }
+}
 
 /// A float tensor of [`LctBackend`](crate::LctBackend).
 ///

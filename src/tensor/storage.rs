@@ -1,6 +1,6 @@
 //! What is stored once, however many views look at it.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use burn_backend::tensor::{Device, FloatTensor};
@@ -8,6 +8,9 @@ use burn_backend::{Shape, TensorMetadata};
 
 use crate::residency::Residency;
 use crate::store::PackedStore;
+
+/// After so many evictions without a use in between, a tensor of another thread's stream is packed all the same.
+const MOST_REFUSALS: u32 = 8;
 
 /// One BF16 tensor under the residency's management: dense, packed, or packed with a decoded copy.
 ///
@@ -21,6 +24,8 @@ pub(crate) struct Storage<B: PackedStore> {
     pub(crate) residency: &'static Residency<B>,
     /// The place of this storage in the hot window: an entry with an older ticket is stale.
     pub(crate) ticket: Arc<AtomicU64>,
+    /// How often it was to leave the window and another thread's stream was in the way, since its last use.
+    refusals: AtomicU32,
     state: Mutex<State<B>>,
 }
 
@@ -57,6 +62,7 @@ impl<B: PackedStore> Storage<B> {
             device,
             residency,
             ticket: Arc::default(),
+            refusals: AtomicU32::new(0),
             state: Mutex::new(State::Dense(tensor)),
         };
         let stats = storage.residency.stats();
@@ -82,7 +88,11 @@ impl<B: PackedStore> Storage<B> {
             self.residency.stats().window_sub(self.bytes());
         }
         match state {
-            State::Dense(tensor) | State::Copied(_, tensor) => tensor,
+            State::Dense(tensor) => tensor,
+            State::Copied(packed, tensor) => {
+                B::check(&packed);
+                tensor
+            }
             State::Packed(packed) => self.decode(&packed),
             State::Taken => unreachable!("only the last owner takes, and it drops the storage"),
         }
@@ -90,8 +100,13 @@ impl<B: PackedStore> Storage<B> {
 
     /// A handle of the dense tensor, decoded if need be. A decoded copy stays in the hot window.
     pub(crate) fn to_dense(self: &Arc<Self>) -> FloatTensor<B> {
+        self.refusals.store(0, Relaxed);
         let packed = match &*self.lock() {
-            State::Dense(tensor) | State::Copied(_, tensor) => Ok(tensor.clone()),
+            State::Dense(tensor) => Ok(tensor.clone()),
+            State::Copied(packed, tensor) => {
+                B::check(packed);
+                Ok(tensor.clone())
+            }
             State::Packed(packed) => Err(packed.clone()),
             State::Taken => {
                 panic!("queueing an encode panicked before, and the tensor went with it")
@@ -111,39 +126,38 @@ impl<B: PackedStore> Storage<B> {
         tensor
     }
 
-    /// Makes the storage give up its dense tensor: a decoded copy at once; one without a packed form, if `wanted`, by
-    /// handing it over to be packed.
-    pub(crate) fn evict(&self, wanted: impl FnOnce(&FloatTensor<B>) -> bool) -> Evicted<'_, B> {
+    /// Whether this thread may make the storage give up what it holds dense. One that another thread's stream works on is
+    /// let alone, unless it has been found unused so often that this thread seems to be gone.
+    pub(crate) fn evictable(&self) -> bool {
+        let here = match &*self.lock() {
+            State::Dense(tensor) | State::Copied(_, tensor) => B::packs_here(tensor),
+            State::Packed(_) | State::Taken => false,
+        };
+        here || self.refusals.fetch_add(1, Relaxed) >= MOST_REFUSALS
+    }
+
+    /// Makes the storage give up its dense tensor: a decoded copy at once, one without a packed form by handing it over to be
+    /// packed.
+    pub(crate) fn evict(&self) -> Evicted<'_, B> {
         let mut state = self.lock();
-        let copy = match std::mem::replace(&mut *state, State::Taken) {
-            State::Dense(tensor) if wanted(&tensor) => {
-                return Evicted::HandedOver(
-                    HandOver {
-                        storage: self,
-                        state,
-                    },
-                    tensor,
-                );
+        match std::mem::replace(&mut *state, State::Taken) {
+            State::Dense(tensor) => {
+                let storage = self;
+                Evicted::HandedOver(HandOver { storage, state }, tensor)
             }
             State::Copied(packed, copy) => {
                 *state = State::Packed(packed);
                 self.residency.stats().window_sub(self.bytes());
-                copy
+                // The copy is dropped after the lock is released: dropping calls the backend.
+                drop(state);
+                drop(copy);
+                Evicted::Nothing
             }
             other => {
-                let refused = matches!(other, State::Dense(_));
                 *state = other;
-                return if refused {
-                    Evicted::Refused
-                } else {
-                    Evicted::Done
-                };
+                Evicted::Nothing
             }
-        };
-        // The copy is dropped after the lock is released: dropping calls the backend.
-        drop(state);
-        drop(copy);
-        Evicted::Done
+        }
     }
 
     /// Puts a decoded copy beside the packed form, if no other thread has done so meanwhile.
@@ -171,10 +185,8 @@ impl<B: PackedStore> Storage<B> {
 
 /// What came of an [eviction](Storage::evict).
 pub(crate) enum Evicted<'a, B: PackedStore> {
-    /// Nothing dense is left, or was there.
-    Done,
-    /// The dense tensor was not wanted and is still there.
-    Refused,
+    /// There was nothing to pack; a decoded copy is gone.
+    Nothing,
     /// The dense tensor, to be packed.
     HandedOver(HandOver<'a, B>, FloatTensor<B>),
 }
