@@ -156,7 +156,7 @@ fn beside<B: Backend>(device: &B::Device) -> TensorData {
         let values = weights(read.num_elements());
         assert_eq!(*read.bytes, *bytemuck::cast_slice::<_, u8>(&values));
         // A small piece is cut out of the decoded tensor at once, in the middle of the arithmetic.
-        pieces.push(alive[step].clone().slice([256..512]));
+        pieces.push(alive[step].clone().narrow(0, 256, 256));
         let product = squashed.clone().matmul(x.clone().transpose());
         alive.push(bf16s(step + 100));
         sum = squashed + product.mean_dim(1) * x.clone();
