@@ -18,6 +18,8 @@
 //! # Ok::<(), lct_kernels::CodecError>(())
 //! ```
 
+#![deny(missing_docs)]
+
 pub mod codebook;
 mod config;
 mod error;
