@@ -5,6 +5,8 @@ mod backend;
 mod config;
 mod device;
 mod error;
+#[cfg(feature = "cli")]
+pub mod inspect;
 #[cfg(feature = "train")]
 mod metric;
 mod ops;

@@ -2,18 +2,23 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How large a block is, and how many words each of its 256 streams may fill.
+/// How many words the streams of a block may fill.
 ///
-/// | profile | values per block | symbols per stream | words per stream | bits per exponent |
-/// |---------|-----------------:|-------------------:|-----------------:|------------------:|
-/// | Clean   | 65,536           | 256                | 25               | 3.125             |
-/// | Medium  | 32,768           | 128                | 14               | 3.5               |
-/// | High    | 32,768           | 128                | 16               | 4.0               |
+/// | profile | symbols per stream | words per stream | bits per exponent |
+/// |---------|-------------------:|-----------------:|------------------:|
+/// | Auto    | 128 or 256         | as many as it needs | best Huffman code + 0.1 |
+/// | Clean   | 256                | 25               | 3.125             |
+/// | Medium  | 128                | 14               | 3.5               |
+/// | High    | 128                | 16               | 4.0               |
+///
+/// The last three are the method's own: the packed size is known before the data, but for what overflows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Profile {
-    /// For data that its code fits well, such as weights.
+    /// Every stream takes the words that it needs.
     #[default]
+    Auto,
+    /// For data that its code fits well, such as weights.
     Clean,
     /// Some slack, for data of mixed scale.
     Medium,
@@ -22,29 +27,33 @@ pub enum Profile {
 }
 
 impl Profile {
-    /// Every profile, in the order of their numbers in the format.
-    pub const ALL: [Profile; 3] = [Profile::Clean, Profile::Medium, Profile::High];
+    /// Every profile.
+    pub const ALL: [Profile; 4] = [
+        Profile::Auto,
+        Profile::Clean,
+        Profile::Medium,
+        Profile::High,
+    ];
 
-    /// Symbols in each stream of a full block.
-    pub const fn stream_symbols(self) -> u32 {
+    /// Symbols in each stream of a full block, for a tensor of so many values.
+    ///
+    /// Short streams let more threads work on a small tensor; long ones waste less at their ends.
+    pub const fn stream_symbols(self, values: u32) -> u32 {
         match self {
-            Profile::Clean => 256,
+            Profile::Auto if values < LONG_STREAMS_FROM => 128,
+            Profile::Auto | Profile::Clean => 256,
             Profile::Medium | Profile::High => 128,
         }
     }
 
-    /// 32-bit words that each stream of a full block owns.
+    /// 32-bit words that each stream of a full block owns, or 0 if that is not fixed.
     pub const fn stream_words(self) -> u32 {
         match self {
+            Profile::Auto => 0,
             Profile::Clean => 25,
             Profile::Medium => 14,
             Profile::High => 16,
         }
-    }
-
-    /// Values in a full block.
-    pub const fn block_values(self) -> u32 {
-        self.stream_symbols() * crate::layout::STREAMS
     }
 
     /// The profile's number in the header.
@@ -53,6 +62,7 @@ impl Profile {
             Profile::Clean => 0,
             Profile::Medium => 1,
             Profile::High => 2,
+            Profile::Auto => 3,
         }
     }
 
@@ -62,10 +72,14 @@ impl Profile {
             0 => Some(Profile::Clean),
             1 => Some(Profile::Medium),
             2 => Some(Profile::High),
+            3 => Some(Profile::Auto),
             _ => None,
         }
     }
 }
+
+/// From so many values on, `Auto` has long streams.
+pub const LONG_STREAMS_FROM: u32 = 1 << 25;
 
 /// Where the code for the exponents comes from. Every choice reads at most
 /// [`SAMPLE_VALUES`](crate::codebook::SAMPLE_VALUES) values, and none affects correctness.

@@ -118,27 +118,37 @@ pub enum CodecError {
         /// Code space needed, in parts of 1/256.
         sum: u32,
     },
-    /// A directory entry points outside the spill buffer.
-    #[error("block {block}: spill record at word {offset} does not lie in {spill_words} words")]
+    /// A directory entry points outside the words that hold records.
+    #[error(
+        "block {block}: a record of {words} words at place {place} does not lie in the {blob} words of the blob or the {spill} of the spill"
+    )]
     Directory {
         /// Block.
         block: u32,
-        /// Word index in the directory.
-        offset: u32,
-        /// Words in the spill buffer.
-        spill_words: u32,
+        /// Place of the record's first word.
+        place: u32,
+        /// Words of the record.
+        words: u32,
+        /// Words that the blob has for records.
+        blob: u32,
+        /// Words that the spill has for records.
+        spill: u64,
     },
-    /// A marker exceeds the stream's symbols.
-    #[error("block {block}, stream {stream}: spill marker {marker} exceeds {count} symbols")]
-    Marker {
+    /// A directory entry and its record disagree about the record's size.
+    #[error(
+        "block {block}: {rows} rows and {extra} extra half-words at most in {words} words; its counts prescribe {expected} words"
+    )]
+    Record {
         /// Block.
         block: u32,
-        /// Stream.
-        stream: u32,
-        /// Marker found.
-        marker: u32,
-        /// Symbols in the stream.
-        count: u32,
+        /// Rows that the entry states.
+        rows: u32,
+        /// The most extra half-words of a stream that the entry states.
+        extra: u32,
+        /// Words that the entry states.
+        words: u32,
+        /// Words that the counts prescribe.
+        expected: u32,
     },
     /// A stream holds bits that are no code.
     #[error("block {block}, stream {stream}: no code begins at symbol {symbol}")]

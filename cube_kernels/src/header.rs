@@ -5,24 +5,26 @@ use crate::{CodecError, PackedLayout, Profile};
 /// "LCT1" in little-endian order.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"LCT1");
 /// The format version this crate writes and reads.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 /// The element type that this version packs, in the highest byte of word 1: BF16.
 pub const DTYPE_BF16: u8 = 0;
 
-/// Word that counts the used words of the spill.
-pub const SPILL_WORDS_WORD: usize = 8;
+/// Word that says where the places of all records end.
+pub const RECORDS_END_WORD: usize = 8;
 /// Word that says where the code came from.
 pub const CODEBOOK_WORD: usize = 9;
 /// Word that holds the escape's code length.
 pub const ESCAPE_WORD: usize = 10;
+/// Word that says how many words of records the blob has room for; 0 where places are fixed.
+pub const CAPACITY_WORD: usize = 11;
 /// First reserved word; reserved words are zero.
-pub const RESERVED_WORD: usize = 11;
+pub const RESERVED_WORD: usize = 12;
 /// First word of the code table, and the header's length.
 pub const TABLE_WORD: usize = 16;
 /// Words of the code table: 256 code lengths of four bits.
 pub const TABLE_WORDS: usize = 32;
-/// First word of the spill directory.
+/// First word of the directory.
 pub const DIRECTORY_WORD: usize = TABLE_WORD + TABLE_WORDS;
 
 /// Header fields that follow from the layout: words 0 to 7.
@@ -33,8 +35,8 @@ pub fn fixed_words(layout: &PackedLayout) -> [u32; 8] {
         VERSION as u32 | (profile.code() as u32) << 16 | (DTYPE_BF16 as u32) << 24,
         layout.values() as u32,
         0,
-        profile.block_values(),
-        profile.stream_symbols(),
+        layout.block_values(),
+        layout.stream_symbols(),
         profile.stream_words(),
         layout.blocks(),
     ]
@@ -72,7 +74,8 @@ pub fn read_layout(blob: &[u32]) -> Result<PackedLayout, CodecError> {
     let profile = Profile::from_code(number).ok_or(CodecError::UnknownProfile { found: number })?;
     let values = blob[2] as u64 | (blob[3] as u64) << 32;
     // A target whose `usize` has 32 bits cannot hold more values than the format allows either.
-    let layout = PackedLayout::new(usize::try_from(values).unwrap_or(usize::MAX), profile)?;
+    let layout = PackedLayout::new(usize::try_from(values).unwrap_or(usize::MAX), profile)?
+        .with_capacity(blob[CAPACITY_WORD] as u64);
 
     const NAMES: [&str; 8] = [
         "magic",
@@ -86,10 +89,11 @@ pub fn read_layout(blob: &[u32]) -> Result<PackedLayout, CodecError> {
     ];
     let expected = fixed_words(&layout);
     let fixed = NAMES.iter().zip(expected).zip(blob);
+    let capacity = ((&"capacity", layout.capacity()), &blob[CAPACITY_WORD]);
     let reserved = blob[RESERVED_WORD..TABLE_WORD]
         .iter()
         .map(|word| ((&"reserved", 0), word));
-    for ((name, expected), &found) in fixed.chain(reserved) {
+    for ((name, expected), &found) in fixed.chain([capacity]).chain(reserved) {
         if expected != found {
             return Err(CodecError::HeaderField {
                 field: name,

@@ -1,35 +1,48 @@
-//! The geometry of a packed tensor: a pure function of its length and profile.
+//! The geometry of a packed tensor.
 
+use crate::header::DIRECTORY_WORD;
 use crate::{CodecError, Profile};
 
-/// Streams in a block; one GPU thread each.
-pub const STREAMS: u32 = 256;
+/// Streams in a block; one GPU thread each, of one warp.
+pub const STREAMS: u32 = 32;
 /// Neighbouring values that go to the same stream.
 pub const GRANULE: u32 = 8;
 /// Values in one row of a block: one granule for each stream.
 pub const ROW_VALUES: u32 = STREAMS * GRANULE;
 /// By how many streams the dealing turns from row to row. Odd, so that a granule visits every
-/// stream before it meets the first again, and far from powers of two, which tensors' widths are.
-pub const ROTATION: u32 = 37;
+/// stream before it meets the first again.
+pub const ROTATION: u32 = 5;
 /// The most values that one packed tensor holds.
 pub const MAX_VALUES: u64 = u32::MAX as u64;
-/// Words of a spill record that hold its markers, two in a word.
-pub const MARKER_WORDS: u32 = STREAMS / 2;
-/// Directory entry of a block that did not spill.
-pub const NO_SPILL: u32 = u32::MAX;
+/// The most half-words of 16 bits that a stream has beyond its block's rows: what four bits can count.
+pub const MAX_EXTRA: u32 = 15;
+/// Words that count each stream's extra half-words, eight counts in a word.
+pub const COUNT_WORDS: u32 = STREAMS / 8;
+/// Records start at multiples of this many words, and their lengths are multiples too.
+pub const RECORD_ALIGN: u32 = 4;
+/// Words of a directory entry.
+pub const ENTRY_WORDS: u32 = 2;
+/// Place of a block that has no record.
+pub const NO_RECORD: u32 = u32::MAX;
+/// Row count of a block that is stored raw.
+pub const RAW: u32 = 0xff;
 
 /// Sections start at multiples of this many words (256 bytes), because that is the coarsest
 /// alignment a GPU runtime asks of a buffer binding, and sections are bound one by one.
 const SECTION_WORDS: u64 = 64;
+/// Bits per exponent that `Auto` makes room for if nothing better is known.
+const EXPECTED_BITS: f64 = 3.0;
 
 /// Sizes and offsets of a packed tensor's two buffers.
 ///
-/// Everything follows from the number of values and the profile, so buffers are allocated before
-/// the data exists and nothing waits for a size to come back from the device.
+/// Everything follows from the number of values, the profile and, for [`Profile::Auto`], the room
+/// for records in the blob, so buffers are allocated before the data exists and nothing waits for a
+/// size to come back from the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PackedLayout {
     values: u32,
     profile: Profile,
+    capacity: u32,
 }
 
 /// The shape of one block. Only the last block of a tensor is not full.
@@ -37,25 +50,82 @@ pub struct PackedLayout {
 pub struct BlockShape {
     /// Values in the block.
     pub values: u32,
-    /// Rows of 2,048 values, the last of them perhaps partial.
+    /// Rows of 256 values, the last of them perhaps partial.
     pub rows: u32,
-    /// Words each stream owns.
+    /// Words each stream owns; 0 if that is not fixed.
     pub stream_words: u32,
 }
 
+/// A block's entry in the directory: where its record lies.
+///
+/// | word | bits | content |
+/// |---|---|---|
+/// | 0 | | place of the record's first word, or [`NO_RECORD`] |
+/// | 1 | 0 to 7 | full rows of words, or [`RAW`] |
+/// | | 8 to 11 | the most extra half-words of a stream |
+/// | | 12 to 31 | words of the record |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirectoryEntry {
+    /// Place of the record's first word.
+    pub place: u32,
+    /// Rows of words that every stream has.
+    pub rows: u32,
+    /// The most half-words that a stream has beyond them.
+    pub extra: u32,
+    /// Words of the record.
+    pub words: u32,
+}
+
+impl DirectoryEntry {
+    /// The entry of a block that has no record.
+    pub const NONE: [u32; 2] = [NO_RECORD, 0];
+
+    /// Reads an entry, or `None` if the block has no record.
+    pub fn read(words: [u32; 2]) -> Option<Self> {
+        (words[0] != NO_RECORD).then_some(Self {
+            place: words[0],
+            rows: words[1] & 0xff,
+            extra: words[1] >> 8 & 0xf,
+            words: words[1] >> 12,
+        })
+    }
+
+    /// The entry's two words.
+    pub fn words(self) -> [u32; 2] {
+        [self.place, self.rows | self.extra << 8 | self.words << 12]
+    }
+}
+
 impl PackedLayout {
-    /// The layout of `values` BF16 values under `profile`.
+    /// The layout of `values` BF16 values under `profile`. `Auto` gets room for what data commonly takes; see
+    /// [`with_capacity`](Self::with_capacity).
     ///
     /// # Errors
     /// [`CodecError::TooManyValues`] above [`MAX_VALUES`].
     pub fn new(values: usize, profile: Profile) -> Result<Self, CodecError> {
         match u32::try_from(values) {
-            Ok(values) => Ok(Self { values, profile }),
+            Ok(values) => Ok(Self {
+                values,
+                profile,
+                capacity: 0,
+            }
+            .with_capacity((values as f64 * EXPECTED_BITS / 32.0) as u64)),
             Err(_) => Err(CodecError::TooManyValues {
                 values: values as u64,
                 limit: MAX_VALUES,
             }),
         }
+    }
+
+    /// The layout with room for at least `words` words of records in the blob, at most for what the tensor can need. What
+    /// does not fit goes to the spill. No change but for [`Profile::Auto`].
+    #[must_use]
+    pub fn with_capacity(mut self, words: u64) -> Self {
+        if self.profile == Profile::Auto {
+            let needed = words.min(self.raw_words());
+            self.capacity = needed.next_multiple_of(RECORD_ALIGN as u64) as u32;
+        }
+        self
     }
 
     /// Number of BF16 values.
@@ -68,9 +138,30 @@ impl PackedLayout {
         self.profile
     }
 
+    /// Words for records in the blob; 0 if each stream's place is fixed.
+    pub fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// Symbols in each stream of a full block.
+    pub fn stream_symbols(&self) -> u32 {
+        self.profile.stream_symbols(self.values)
+    }
+
+    /// The most words that a coded stream takes: 5 bits a symbol, or 6 where streams are short and so differ more. A block
+    /// that has a longer one is stored raw.
+    pub fn max_stream_words(&self) -> u32 {
+        8 + self.stream_symbols() / 8
+    }
+
+    /// Values in a full block.
+    pub fn block_values(&self) -> u32 {
+        self.stream_symbols() * STREAMS
+    }
+
     /// Number of blocks; zero without values.
     pub fn blocks(&self) -> u32 {
-        self.values.div_ceil(self.profile.block_values())
+        self.values.div_ceil(self.block_values())
     }
 
     /// The shape of block `block`.
@@ -79,11 +170,11 @@ impl PackedLayout {
     /// If there is no such block.
     pub fn block(&self, block: u32) -> BlockShape {
         assert!(block < self.blocks(), "block {block} of {}", self.blocks());
-        let full = self.profile.block_values();
+        let full = self.block_values();
         let values = (self.values - block * full).min(full);
         let rows = values.div_ceil(ROW_VALUES);
         let stream_words =
-            (self.profile.stream_words() * rows * GRANULE).div_ceil(self.profile.stream_symbols());
+            (self.profile.stream_words() * rows * GRANULE).div_ceil(self.stream_symbols());
         BlockShape {
             values,
             rows,
@@ -91,14 +182,23 @@ impl PackedLayout {
         }
     }
 
-    /// Words of the header, code table and directory, padding included: the plane's offset.
-    pub fn plane_offset_words(&self) -> u64 {
-        section(crate::header::DIRECTORY_WORD as u64 + self.blocks() as u64)
+    /// Words of the directory in the blob. Where places are fixed there is none: the few blocks that do not fit are
+    /// listed in the spill.
+    pub fn directory_words(&self) -> u64 {
+        match self.profile {
+            Profile::Auto => (ENTRY_WORDS * self.blocks()) as u64,
+            _ => 0,
+        }
     }
 
-    /// Words of the sign-fraction plane, padding included.
+    /// Words of the header, code table and directory, padding included: the plane's offset.
+    pub fn plane_offset_words(&self) -> u64 {
+        section(DIRECTORY_WORD as u64 + self.directory_words())
+    }
+
+    /// Words of the sign-fraction plane, padding included: whole pairs of rows.
     pub fn plane_words(&self) -> u64 {
-        section((self.values as u64).div_ceil(4))
+        section((self.values as u64).div_ceil(2 * ROW_VALUES as u64) * (2 * ROW_VALUES as u64) / 4)
     }
 
     /// Where the exponent streams begin, in words.
@@ -106,10 +206,11 @@ impl PackedLayout {
         self.plane_offset_words() + self.plane_words()
     }
 
-    /// Words of the exponent streams of every block.
+    /// Words of the exponent streams in the blob.
     pub fn streams_words(&self) -> u64 {
         match self.blocks() {
             0 => 0,
+            _ if self.profile == Profile::Auto => self.capacity as u64,
             blocks => {
                 let full = (blocks - 1) as u64 * self.profile.stream_words() as u64;
                 (full + self.block(blocks - 1).stream_words as u64) * STREAMS as u64
@@ -127,29 +228,42 @@ impl PackedLayout {
         self.blob_words() * 4
     }
 
-    /// The most words the spill can take.
-    ///
-    /// No symbol takes more than 16 bits, so `W` words hold at least `2 W` symbols and at most
-    /// `L - 2 W` of a stream spill, each as one byte.
-    pub fn spill_bound_words(&self) -> u64 {
-        let bound = |shape: BlockShape| {
-            let symbols = shape.rows * GRANULE;
-            let spilled = symbols.saturating_sub(2 * shape.stream_words);
-            match spilled {
-                0 => 0,
-                _ => (MARKER_WORDS + STREAMS * spilled.div_ceil(4)) as u64,
-            }
-        };
+    /// Words of all blocks' records if all are raw, which is the most that they can take.
+    fn raw_words(&self) -> u64 {
         match self.blocks() {
             0 => 0,
-            1 => bound(self.block(0)),
-            blocks => (blocks - 1) as u64 * bound(self.block(0)) + bound(self.block(blocks - 1)),
+            blocks => {
+                let full = self.block(0).raw_words() as u64;
+                (blocks - 1) as u64 * full + self.block(blocks - 1).raw_words() as u64
+            }
+        }
+    }
+
+    /// The most words the spill can take.
+    ///
+    /// A record that finds too little room at the end of the blob leaves that room unused.
+    pub fn spill_bound_words(&self) -> u64 {
+        let most = self.raw_words();
+        match self.blocks() {
+            0 => 0,
+            blocks if self.profile != Profile::Auto => (ENTRY_WORDS * blocks) as u64 + most,
+            _ if self.capacity as u64 >= most => 0,
+            _ => most - self.capacity as u64 + self.block(0).raw_words() as u64,
         }
     }
 
     /// Bytes of the largest spill.
     pub fn spill_bound_bytes(&self) -> u64 {
         self.spill_bound_words() * 4
+    }
+
+    /// Words of the spill that are used if the places of all records end at `end`.
+    pub fn spill_words(&self, end: u32) -> u64 {
+        match self.profile {
+            Profile::Auto => end.saturating_sub(self.capacity) as u64,
+            _ if end == 0 => 0,
+            _ => (ENTRY_WORDS * self.blocks()) as u64 + end as u64,
+        }
     }
 
     /// Bytes of the dense form.
@@ -165,6 +279,17 @@ impl BlockShape {
         let before = last * ROW_VALUES + chunk_of(stream, last) * GRANULE;
         last * GRANULE + self.values.saturating_sub(before).min(GRANULE)
     }
+
+    /// Words of the block's raw record: a byte for each exponent.
+    pub fn raw_words(&self) -> u32 {
+        self.rows * ROW_VALUES / 4
+    }
+}
+
+/// The plane's word, from its block's first on, that holds the first four values of a stream's granule in row `row`: a
+/// stream's granules of two rows are neighbours, so that a GPU thread reads both at once.
+pub fn plane_word(stream: u32, row: u32) -> u32 {
+    (row / 2 * STREAMS + stream) * (2 * GRANULE / 4) + row % 2 * (GRANULE / 4)
 }
 
 /// The granule of row `row` that goes to stream `stream`.
@@ -187,7 +312,7 @@ mod tests {
 
     #[test]
     fn dealing_is_a_permutation_and_counts_agree() {
-        for values in [1, 7, 8, 2047, 2048, 2049, 40_000, 65_535, 65_536] {
+        for values in [1, 7, 8, 255, 256, 257, 5000, 8191, 8192] {
             let layout = PackedLayout::new(values, Profile::Clean).unwrap();
             let shape = layout.block(0);
             let mut counts = [0u32; STREAMS as usize];
@@ -208,14 +333,28 @@ mod tests {
         let n = 1 << 28;
         let layout = PackedLayout::new(n, Profile::Clean).unwrap();
         let ratio = layout.dense_bytes() as f64 / layout.blob_bytes() as f64;
-        assert!((1.438..1.4382).contains(&ratio), "{ratio}");
+        assert!((1.43819..1.43821).contains(&ratio), "{ratio}");
+    }
+
+    #[test]
+    fn entries_survive() {
+        let entry = DirectoryEntry {
+            place: 0xffff_fff0,
+            rows: RAW,
+            extra: MAX_EXTRA,
+            words: 2048,
+        };
+        assert_eq!(DirectoryEntry::read(entry.words()), Some(entry));
+        assert_eq!(DirectoryEntry::read(DirectoryEntry::NONE), None);
     }
 
     #[test]
     fn limits() {
         assert_eq!(PackedLayout::new(0, Profile::High).unwrap().blocks(), 0);
         let max = PackedLayout::new(MAX_VALUES as usize, Profile::High).unwrap();
-        assert_eq!(max.blocks(), 131_072);
+        assert_eq!(max.blocks(), 1 << 20);
+        let most = PackedLayout::new(MAX_VALUES as usize, Profile::Auto).unwrap();
+        assert_eq!(most.with_capacity(u64::MAX).spill_bound_words(), 0);
         assert_eq!(
             PackedLayout::new(1 << 32, Profile::High),
             Err(CodecError::TooManyValues {

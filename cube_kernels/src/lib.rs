@@ -2,8 +2,8 @@
 //!
 //! A BF16 value is a sign bit, eight exponent bits and seven fraction bits. Signs and fractions
 //! are near noise and stay as they are, one byte a value. Exponents take 2.5 to 3 bits of their
-//! eight under a fitting prefix code. They are dealt to 256 streams of fixed length a block, so
-//! every GPU thread knows where to read and write; what does not fit its stream spills.
+//! eight under a fitting prefix code. They are dealt to 32 streams a block, whose words are
+//! interleaved, so that a GPU warp reads and writes whole lines.
 //!
 //! - [`host`] is the reference: it defines the format's bytes, which `docs/FORMAT.md` specifies.
 //! - `launch` (feature `cube`) runs the same codec as CubeCL kernels, on the same bytes.

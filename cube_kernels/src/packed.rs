@@ -1,9 +1,13 @@
 //! A packed tensor in host memory, and its serialized form.
 
 use crate::codebook::CodeLengths;
-use crate::header::{self, DIRECTORY_WORD, ESCAPE_WORD, SPILL_WORDS_WORD, TABLE_WORD, TABLE_WORDS};
-use crate::layout::{BlockShape, MARKER_WORDS, NO_SPILL, STREAMS};
-use crate::{CodecError, PackedLayout};
+use crate::header::{
+    self, CAPACITY_WORD, DIRECTORY_WORD, ESCAPE_WORD, RECORDS_END_WORD, TABLE_WORD, TABLE_WORDS,
+};
+use crate::layout::{
+    BlockShape, COUNT_WORDS, DirectoryEntry, ENTRY_WORDS, MAX_EXTRA, RAW, RECORD_ALIGN, STREAMS,
+};
+use crate::{CodecError, PackedLayout, Profile};
 
 /// A packed tensor: the two buffers of the format, in host memory.
 ///
@@ -13,7 +17,7 @@ use crate::{CodecError, PackedLayout};
 pub struct Packed {
     /// Header, code table, directory, sign-fraction plane and exponent streams.
     pub blob: Vec<u32>,
-    /// Spill records.
+    /// What did not fit.
     pub spill: Vec<u32>,
 }
 
@@ -45,7 +49,7 @@ impl Packed {
     }
 
     /// Checks everything but the coded bits themselves, which decoding checks: header, sizes, code
-    /// lengths, directory and markers.
+    /// lengths, directory and counts.
     ///
     /// # Errors
     /// The first thing wrong, as its own variant of [`CodecError`].
@@ -59,57 +63,130 @@ impl Packed {
         }
         check_spill_length(
             &layout,
-            self.blob[SPILL_WORDS_WORD],
+            self.blob[RECORDS_END_WORD],
             self.spill.len() as u64,
         )?;
         self.code_lengths()?;
         for block in 0..layout.blocks() {
-            self.check_record(block, layout.block(block))?;
+            self.check_record(&layout, block)?;
         }
         Ok(layout)
     }
 
-    /// The spill record of a block: its markers and what follows them, if it spilled. The packed
-    /// form must have been validated.
-    pub(crate) fn record(&self, block: u32) -> Option<(&[u32], &[u32])> {
-        match self.blob[DIRECTORY_WORD + block as usize] {
-            NO_SPILL => None,
-            offset => Some(self.spill[offset as usize..].split_at(MARKER_WORDS as usize)),
+    /// The directory entry of a block and its record, if it has one. The packed form must have been validated.
+    pub(crate) fn record(
+        &self,
+        layout: &PackedLayout,
+        block: u32,
+    ) -> Option<(DirectoryEntry, &[u32])> {
+        let entry = self.entry(layout, block)?;
+        let record = self.record_words(layout, entry)?;
+        Some((entry, record))
+    }
+
+    fn entry(&self, layout: &PackedLayout, block: u32) -> Option<DirectoryEntry> {
+        let directory = match layout.profile() {
+            Profile::Auto => &self.blob[DIRECTORY_WORD..],
+            _ => &self.spill,
+        };
+        let words = directory.get((ENTRY_WORDS * block) as usize..)?;
+        DirectoryEntry::read([*words.first()?, *words.get(1)?])
+    }
+
+    fn record_words(&self, layout: &PackedLayout, entry: DirectoryEntry) -> Option<&[u32]> {
+        let (place, words) = (entry.place as usize, entry.words as usize);
+        let records = self.spill.get(record_base(layout)..)?;
+        let capacity = layout.capacity() as usize;
+        match place.checked_sub(capacity) {
+            Some(place) => records.get(place..)?.get(..words),
+            None => {
+                let streams = &self.blob[layout.streams_offset_words() as usize..];
+                streams.get(place..)?.get(..words)
+            }
         }
     }
 
-    fn check_record(&self, block: u32, shape: BlockShape) -> Result<(), CodecError> {
-        let offset = self.blob[DIRECTORY_WORD + block as usize];
-        if offset == NO_SPILL {
-            return Ok(());
-        }
-        let spill_words = self.spill.len() as u32;
-        let outside = CodecError::Directory {
-            block,
-            offset,
-            spill_words,
+    fn check_record(&self, layout: &PackedLayout, block: u32) -> Result<(), CodecError> {
+        let Some(entry) = self.entry(layout, block) else {
+            // Where places are not fixed, every block has one.
+            return match layout.profile() {
+                Profile::Auto => Err(outside(layout, block, crate::layout::NO_RECORD, 0, 0)),
+                _ => Ok(()),
+            };
         };
-        let record = self.spill.get(offset as usize..).unwrap_or_default();
-        if record.len() < MARKER_WORDS as usize {
-            return Err(outside);
-        }
-        let mut words = MARKER_WORDS as usize;
-        for stream in 0..STREAMS {
-            let (marker, count) = (marker(record, stream), shape.stream_count(stream));
-            if marker > count {
-                return Err(CodecError::Marker {
-                    block,
-                    stream,
-                    marker,
-                    count,
-                });
-            }
-            words += (count - marker).div_ceil(4) as usize;
-        }
-        if words > record.len() {
-            return Err(outside);
+        let spill = self.spill.len().saturating_sub(record_base(layout)) as u64;
+        let Some(record) = self.record_words(layout, entry) else {
+            return Err(outside(layout, block, entry.place, entry.words, spill));
+        };
+        let shape = layout.block(block);
+        let expected = expected_words(layout, shape, entry, record);
+        if entry.words != expected {
+            return Err(CodecError::Record {
+                block,
+                rows: entry.rows,
+                extra: entry.extra,
+                words: entry.words,
+                expected,
+            });
         }
         Ok(())
+    }
+
+    /// The same tensor with its records in the order of the blocks and a blob that has room for exactly them: what the host
+    /// encoder makes. A device places records as its cubes come, and is given room before their size is known.
+    ///
+    /// # Errors
+    /// As [`validate`](Self::validate).
+    pub fn compact(&self) -> Result<Self, CodecError> {
+        let layout = self.validate()?;
+        let blocks: Vec<_> = (0..layout.blocks())
+            .map(|block| self.record(&layout, block))
+            .collect();
+        let streams = layout.streams_offset_words() as usize;
+        let mut packed = Self {
+            blob: self.blob[..streams].to_vec(),
+            spill: Vec::new(),
+        };
+        if layout.profile() != Profile::Auto {
+            packed.blob.extend_from_slice(&self.blob[streams..]);
+        }
+        packed.append(&layout, &blocks);
+        Ok(packed)
+    }
+
+    /// Appends directory and records to a blob that ends where they begin.
+    pub(crate) fn append<W: AsRef<[u32]>>(
+        &mut self,
+        layout: &PackedLayout,
+        blocks: &[Option<(DirectoryEntry, W)>],
+    ) {
+        let auto = layout.profile() == Profile::Auto;
+        let mut end = 0u32;
+        let mut records = Vec::new();
+        let mut directory = Vec::with_capacity(2 * blocks.len());
+        for block in blocks {
+            match block {
+                None => directory.extend(DirectoryEntry::NONE),
+                Some((entry, words)) => {
+                    let entry = DirectoryEntry {
+                        place: end,
+                        ..*entry
+                    };
+                    directory.extend(entry.words());
+                    records.extend_from_slice(words.as_ref());
+                    end += entry.words;
+                }
+            }
+        }
+        self.blob[RECORDS_END_WORD] = end;
+        if auto {
+            self.blob[CAPACITY_WORD] = end;
+            self.blob[DIRECTORY_WORD..][..directory.len()].copy_from_slice(&directory);
+            self.blob.append(&mut records);
+        } else if end > 0 {
+            self.spill = directory;
+            self.spill.append(&mut records);
+        }
     }
 
     /// The serialized form: blob, spill and a CRC-32 of both, as little-endian bytes.
@@ -137,9 +214,9 @@ impl Packed {
         }
         let head: Vec<u32> = (0..DIRECTORY_WORD).map(|index| word(index * 4)).collect();
         let layout = header::read_layout(&head)?;
-        let spill_words = head[SPILL_WORDS_WORD];
-        check_spill_length(&layout, spill_words, spill_words as u64)?;
-        let body = layout.blob_bytes() + spill_words as u64 * 4;
+        let spill_words = layout.spill_words(head[RECORDS_END_WORD]);
+        check_spill_length(&layout, head[RECORDS_END_WORD], spill_words)?;
+        let body = layout.blob_bytes() + spill_words * 4;
         if bytes.len() as u64 != body + 4 {
             return Err(CodecError::ByteLength {
                 expected: body + 4,
@@ -159,16 +236,64 @@ impl Packed {
     }
 }
 
-/// How many symbols of a stream precede its spill.
-pub(crate) fn marker(markers: &[u32], stream: u32) -> u32 {
-    markers[stream as usize / 2] >> (16 * (stream % 2)) & 0xffff
+/// Where the spill's records begin.
+fn record_base(layout: &PackedLayout) -> usize {
+    match layout.profile() {
+        Profile::Auto => 0,
+        _ => (ENTRY_WORDS * layout.blocks()) as usize,
+    }
 }
 
-fn check_spill_length(layout: &PackedLayout, declared: u32, found: u64) -> Result<(), CodecError> {
-    let bound = layout.spill_bound_words();
-    if declared as u64 != found || found > bound {
+/// How many half-words a stream has beyond its block's rows.
+pub(crate) fn extra_halves(record: &[u32], stream: u32) -> u32 {
+    record[stream as usize / 8] >> (4 * (stream % 8)) & 0xf
+}
+
+/// Words of a coded record with these rows in it and this sum of extra half-words.
+pub(crate) fn coded_words(rows: u32, extra: u32) -> u32 {
+    (COUNT_WORDS + STREAMS * rows + extra.div_ceil(2)).next_multiple_of(RECORD_ALIGN)
+}
+
+/// Words that a record has by its block's shape, its entry's rows and its own counts; 0 if they cannot be.
+fn expected_words(
+    layout: &PackedLayout,
+    shape: BlockShape,
+    entry: DirectoryEntry,
+    record: &[u32],
+) -> u32 {
+    if entry.rows == RAW {
+        return shape.raw_words();
+    }
+    let fixed = layout.profile() != Profile::Auto;
+    if record.len() < COUNT_WORDS as usize
+        || entry.rows + entry.extra.div_ceil(2) > layout.max_stream_words()
+        || fixed && entry.rows != shape.stream_words
+    {
+        return 0;
+    }
+    let counts = || (0..STREAMS).map(|stream| extra_halves(record, stream));
+    debug_assert!(counts().all(|count| count <= MAX_EXTRA));
+    if counts().max() != Some(entry.extra) {
+        return 0;
+    }
+    coded_words(if fixed { 0 } else { entry.rows }, counts().sum())
+}
+
+fn outside(layout: &PackedLayout, block: u32, place: u32, words: u32, spill: u64) -> CodecError {
+    CodecError::Directory {
+        block,
+        place,
+        words,
+        blob: layout.capacity(),
+        spill,
+    }
+}
+
+fn check_spill_length(layout: &PackedLayout, end: u32, found: u64) -> Result<(), CodecError> {
+    let (declared, bound) = (layout.spill_words(end), layout.spill_bound_words());
+    if declared != found || found > bound {
         return Err(CodecError::SpillLength {
-            declared: declared as u64,
+            declared,
             found,
             bound,
         });

@@ -8,7 +8,7 @@ mod common;
 use common::*;
 use cubecl::prelude::*;
 use cubecl::server::Handle;
-use lct_kernels::launch::{self, DenseLayout, LaunchError};
+use lct_kernels::launch::{self, DenseLayout, LaunchError, Tickets};
 use lct_kernels::{CodecConfig, CodecError, Family, Packed, PackedLayout, Profile, host};
 
 #[cfg(feature = "cuda")]
@@ -150,14 +150,20 @@ fn bad_requests_are_refused() {
     let client = client();
     let config = CodecConfig::default();
     let dense = DenseLayout::contiguous(1000);
+    let config = config.with_profile(Profile::Clean);
     let layout = PackedLayout::new(1000, config.profile).unwrap();
     let blob = || client.empty(layout.blob_bytes() as usize);
     let spill = || client.empty(layout.spill_bound_bytes() as usize);
     let input = || client.empty(2000);
-    let encode =
-        |input, dense, blob, spill| launch::encode(&client, input, dense, &config, blob, spill);
+    let tickets = Tickets::new(&client);
+    let encode = |input, dense, blob, spill| {
+        let family = config.family;
+        launch::encode(
+            &client, input, dense, family, &layout, blob, spill, &tickets,
+        )
+    };
 
-    assert_eq!(encode(input(), dense, blob(), spill()), Ok(layout));
+    assert_eq!(encode(input(), dense, blob(), spill()), Ok(()));
     assert!(matches!(
         encode(client.empty(1998), dense, blob(), spill()),
         Err(LaunchError::BufferSize {
@@ -230,6 +236,13 @@ fn bad_requests_are_refused() {
         rows: 2,
     };
     assert!(matches!(
+        encode(input(), DenseLayout::contiguous(999), blob(), spill()),
+        Err(LaunchError::ValueCount {
+            dense: 999,
+            packed: 1000
+        })
+    ));
+    assert!(matches!(
         encode(input(), endless, blob(), spill()),
         Err(LaunchError::Codec(CodecError::TooManyValues { .. }))
     ));
@@ -270,5 +283,45 @@ fn every_bit_pattern() {
             DenseLayout::contiguous(values.len()),
             &config,
         );
+    }
+}
+
+#[test]
+fn records_go_on_in_the_spill() {
+    let client = client();
+    let tickets = Tickets::new(&client);
+    let family = Family::Sampled;
+    for (kind, values) in kinds(70_001) {
+        let dense = DenseLayout::contiguous(values.len());
+        let mut padded = values.clone();
+        padded.push(0);
+        let reference = host::encode(&values, &CodecConfig::default()).unwrap();
+        let needed = reference.layout().unwrap().capacity() as u64;
+        // None, less, just as much, more than any data can need.
+        for capacity in [0, 4, needed / 2, needed - 4, needed, u64::MAX] {
+            let what = format!("{kind}, room for {capacity} of {needed} words");
+            let layout = PackedLayout::new(values.len(), Profile::Auto).unwrap();
+            let layout = layout.with_capacity(capacity);
+            let blob = client.empty(layout.blob_bytes() as usize);
+            let spill = client.empty((layout.spill_bound_bytes() as usize).max(4));
+            let (input, to) = (upload(&client, &padded), blob.clone());
+            launch::encode(
+                &client,
+                input,
+                dense,
+                family,
+                &layout,
+                to,
+                spill.clone(),
+                &tickets,
+            )
+            .unwrap();
+            let device = launch::read(&client, &layout, blob.clone(), spill.clone()).unwrap();
+            assert_eq!(device.spill.is_empty(), capacity >= needed, "{what}");
+            assert_same(&what, &device, &reference);
+            let output = upload(&client, &vec![0; padded.len()]);
+            launch::decode(&client, blob, Some(spill), &layout, output.clone(), dense).unwrap();
+            assert!(download(&client, output) == padded, "{what}: decoded");
+        }
     }
 }

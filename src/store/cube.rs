@@ -10,7 +10,7 @@ use burn_cubecl::{
 use burn_std::Metadata;
 use cubecl::{client::ComputeClient, prelude::TensorBinding, server::Handle};
 use lct_kernels::PackedLayout;
-use lct_kernels::header::{SPILL_WORDS_WORD, fixed_words};
+use lct_kernels::header::{CAPACITY_WORD, RECORDS_END_WORD, fixed_words};
 use lct_kernels::launch::{self, DenseLayout};
 
 use super::reserve::Reserve;
@@ -113,11 +113,18 @@ impl<R: CubeRuntime> CubePacked<R> {
         };
         let layout = PackedLayout::new(rows.row_len * rows.rows, request.codec.profile)
             .map_err(|error| failed(&error))?;
-        if !PackRequest::pays(layout.blob_bytes(), layout.dense_bytes()) {
-            return Err(KeptDense::Incompressible);
-        }
-        let bound = layout.spill_bound_bytes();
         let reserve = Reserve::<R>::of(&tensor.device);
+        let layout = {
+            let mut predictions = reserve.predictions();
+            let layout = predictions.fit(layout);
+            if !PackRequest::pays(layout.blob_bytes(), layout.dense_bytes())
+                && !predictions.retry(layout.values())
+            {
+                return Err(KeptDense::Incompressible);
+            }
+            layout
+        };
+        let bound = layout.spill_bound_bytes();
         reserve.make_room(bound, request.spill_reserve);
 
         let client = &tensor.client;
@@ -127,9 +134,11 @@ impl<R: CubeRuntime> CubePacked<R> {
             client,
             tensor.handle.clone(),
             rows,
-            &request.codec,
+            request.codec.family,
+            &layout,
             blob.clone(),
             spill.clone(),
+            &reserve.tickets(),
         )
         .map_err(|error| failed(&error))?;
         let buffers = PackedBuffers {
@@ -212,8 +221,12 @@ impl<R: CubeRuntime> Shared<R> {
         let Form::Packed(buffers) = &mut *form else {
             return;
         };
-        let spill_words = match spill_words(status, &buffers.layout) {
-            Ok(words) => words,
+        let spill_words = match records_end(status, &buffers.layout) {
+            Ok(end) => {
+                let (layout, reserve) = (&buffers.layout, Reserve::<R>::of(&self.device));
+                reserve.predictions().observe(layout.values(), end);
+                layout.spill_words(end)
+            }
             Err(why) => {
                 tracing::error!(shape = ?self.meta.shape(), "{why}");
                 self.footprint.lose();
@@ -221,7 +234,7 @@ impl<R: CubeRuntime> Shared<R> {
                 return;
             }
         };
-        let spilled = 4 * u64::from(spill_words);
+        let spilled = 4 * spill_words;
         if !PackRequest::pays(
             buffers.layout.blob_bytes() + spilled,
             buffers.layout.dense_bytes(),
@@ -246,29 +259,33 @@ impl<R: CubeRuntime> Shared<R> {
     }
 }
 
-/// The header's words up to the one that counts the spilled words.
-const STATUS_BYTES: usize = 4 * (SPILL_WORDS_WORD + 1);
+/// The header's words up to the last one that says how large the packed form is.
+const STATUS_BYTES: usize = 4 * (CAPACITY_WORD + 1);
 
-/// How many words spilled, if the encode has written a header that fits the tensor. A device that ran out of memory or
+/// Where the records end, if the encode has written a header that fits the tensor. A device that ran out of memory or
 /// refused a kernel leaves the buffer as it was, and says so nowhere else.
-fn spill_words(status: &[u8], layout: &PackedLayout) -> Result<u32, String> {
+fn records_end(status: &[u8], layout: &PackedLayout) -> Result<u32, String> {
     let word = |index: usize| bytemuck::pod_read_unaligned::<u32>(&status[4 * index..][..4]);
     let fixed = fixed_words(layout);
-    if let Some(index) = (0..fixed.len()).find(|&index| word(index) != fixed[index]) {
-        return Err(format!(
-            "the device did not run an encode: word {index} of the packed header is {:#010x} instead of {:#010x}; it may \
-             have run out of memory before",
-            word(index),
-            fixed[index],
-        ));
+    let fixed = fixed.into_iter().enumerate();
+    let expected = fixed.chain([(CAPACITY_WORD, layout.capacity())]);
+    for (index, expected) in expected {
+        if word(index) != expected {
+            return Err(format!(
+                "the device did not run an encode: word {index} of the packed header is {:#010x} instead of {expected:#010x}; \
+                 it may have run out of memory before",
+                word(index),
+            ));
+        }
     }
-    let (words, bound) = (word(SPILL_WORDS_WORD), layout.spill_bound_words());
-    if u64::from(words) > bound {
+    let end = word(RECORDS_END_WORD);
+    let (words, bound) = (layout.spill_words(end), layout.spill_bound_words());
+    if words > bound {
         return Err(format!(
             "an encode reports {words} spilled words, more than the {bound} that it can spill"
         ));
     }
-    Ok(words)
+    Ok(end)
 }
 
 fn decode<R: CubeRuntime>(

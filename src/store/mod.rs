@@ -21,6 +21,8 @@ mod flex;
 #[cfg(feature = "cube")]
 mod fusion;
 #[cfg(feature = "cube")]
+mod predict;
+#[cfg(feature = "cube")]
 mod reserve;
 
 /// What an encode needs besides the tensors.

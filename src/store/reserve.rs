@@ -5,15 +5,18 @@
 //! while the device works towards the one before. The host waits only when both are full, which also bounds how
 //! far it runs ahead of the device.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use burn_backend::DeviceOps;
 use burn_cubecl::CubeRuntime;
-use cubecl::{bytes::Bytes, client::ComputeClient, server::ServerError};
+use cubecl::{bytes::Bytes, client::ComputeClient, server::ServerError, stream_id::StreamId};
+use lct_kernels::launch::Tickets;
 
 use super::cube::Shared;
+use super::predict::Predictions;
 use crate::per_device;
 
 type Statuses = Pin<Box<dyn Future<Output = Result<Vec<Bytes>, ServerError>> + Send>>;
@@ -22,6 +25,9 @@ type Statuses = Pin<Box<dyn Future<Output = Result<Vec<Bytes>, ServerError>> + S
 pub(super) struct Reserve<R: CubeRuntime> {
     client: ComputeClient<R>,
     batches: Mutex<Batches<R>>,
+    /// Encodes of one stream follow one another, and so may share them.
+    tickets: Mutex<HashMap<StreamId, Tickets>>,
+    predictions: Mutex<Predictions>,
 }
 
 struct Batches<R: CubeRuntime> {
@@ -50,11 +56,27 @@ impl<R: CubeRuntime> Reserve<R> {
                 reading: None,
                 error: None,
             }),
+            tickets: Mutex::default(),
+            predictions: Mutex::default(),
         })
     }
 
     fn lock(&self) -> MutexGuard<'_, Batches<R>> {
         self.batches.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The tickets of this thread's stream.
+    pub(super) fn tickets(&self) -> Tickets {
+        let mut tickets = self.tickets.lock().unwrap_or_else(PoisonError::into_inner);
+        tickets
+            .entry(StreamId::current())
+            .or_insert_with(|| Tickets::new(&self.client))
+            .clone()
+    }
+
+    /// What is known of earlier encodes.
+    pub(super) fn predictions(&self) -> MutexGuard<'_, Predictions> {
+        (self.predictions.lock()).unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes room for `bytes` more of worst-case spill, within `limit` for both batches.

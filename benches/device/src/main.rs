@@ -1,11 +1,11 @@
-//! `lct-bench`: encode and decode of N(0, 0.02) data on the first CUDA card, beside a copy in the same run.
+//! Measures the codec on the CUDA card and writes the result as JSON: a list of rows, which `scripts/collect` completes.
 //!
-//! Each figure is the median of rounds. A round queues one pass over several buffers that together exceed the L2 cache by
-//! far, so that no run finds its data there, and divides the time from the first launch to the end of the last by their
-//! number. The decoded bits are compared before anything is timed.
+//! Before each run 256 MiB are written, so that the L2 holds nothing of the tensors. CUDA events enclose the launch alone;
+//! the flush before it takes longer than the host needs to submit it, so no launch waits for the host.
+
+mod events;
 
 use std::path::PathBuf;
-use std::time::Instant;
 
 use clap::Parser;
 use cubecl::cuda::{CudaDevice, CudaRuntime};
@@ -13,8 +13,8 @@ use cubecl::prelude::*;
 use cubecl::server::Handle;
 use half::bf16;
 use indicatif::{ProgressBar, ProgressStyle};
-use lct_kernels::launch::{self, DenseLayout};
-use lct_kernels::{CodecConfig, Family, PackedLayout, Profile};
+use lct_kernels::launch::{self, DenseLayout, Tickets};
+use lct_kernels::{Family, PackedLayout, Profile};
 use rand::{SeedableRng, rngs::SmallRng};
 use rand_distr::{Distribution, Normal};
 use serde::Serialize;
@@ -31,7 +31,10 @@ struct Args {
         default_value = "2359296,16777216,67108864,268435456"
     )]
     values: Vec<usize>,
-    /// Rounds, of which the median counts.
+    /// Only this profile.
+    #[arg(long, value_parser = profile)]
+    profile: Option<Profile>,
+    /// Runs, of which the median counts; 0: no timing, for a profiler.
     #[arg(long, default_value_t = 25)]
     rounds: usize,
     /// Where the JSON goes.
@@ -39,32 +42,28 @@ struct Args {
     report: Option<PathBuf>,
 }
 
+fn profile(name: &str) -> Result<Profile, String> {
+    serde_json::from_value(name.into()).map_err(|error| error.to_string())
+}
+
 /// One measured size and configuration.
 #[derive(Debug, Serialize)]
 struct Row {
     values: usize,
+    data: String,
     profile: Profile,
     family: Family,
     ratio: f64,
-    copy_gb_s: f64,
+    exact: bool,
+    copy_gbps: f64,
     encode_us: f64,
     decode_us: f64,
-    encode_gb_s: f64,
-    decode_gb_s: f64,
     encode_samples_us: Vec<f64>,
     decode_samples_us: Vec<f64>,
 }
 
-/// Buffers of one tensor.
-struct Set {
-    dense: Handle,
-    blob: Handle,
-    spill: Handle,
-    output: Handle,
-}
-
-/// Twice the H200's L2.
-const COLD_BYTES: usize = 120 << 20;
+/// Several times the H200's L2.
+const FLUSH_BYTES: usize = 256 << 20;
 
 #[cube(launch_unchecked)]
 fn copy(
@@ -77,46 +76,59 @@ fn copy(
     }
 }
 
+#[cube(launch_unchecked)]
+fn fill(output: &mut Array<Vector<u32, Const<4>>>, vectors: u32) {
+    if ABSOLUTE_POS < vectors as usize {
+        output[ABSOLUTE_POS] = Vector::new(ABSOLUTE_POS as u32);
+    }
+}
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args = Args::parse();
+    if args.rounds > 0 {
+        events::listen()?;
+    }
     let client = CudaRuntime::client(&CudaDevice::default());
-    let configs = [
-        CodecConfig {
-            profile: Profile::Clean,
-            family: Family::Sampled,
-        },
-        CodecConfig {
-            profile: Profile::Clean,
-            family: Family::Gaussian,
-        },
-        CodecConfig {
-            profile: Profile::High,
-            family: Family::Sampled,
-        },
-    ];
+    let configs: Vec<(Profile, Family)> = [
+        (Profile::Auto, Family::Sampled),
+        (Profile::Clean, Family::Sampled),
+        (Profile::Clean, Family::Gaussian),
+        (Profile::High, Family::Sampled),
+    ]
+    .into_iter()
+    .filter(|(profile, _)| args.profile.is_none_or(|only| only == *profile))
+    .collect();
     let style = ProgressStyle::with_template("{msg:40} {bar:30} {pos}/{len}")?;
     let progress = ProgressBar::new((args.values.len() * configs.len()) as u64).with_style(style);
+    let bench = Bench::new(&client, &args)?;
     let mut rows = Vec::new();
     for &values in &args.values {
-        for config in configs {
-            progress.set_message(format!("{values} values, {config:?}"));
-            rows.push(measure(&client, values, config, args.rounds)?);
+        for &(profile, family) in &configs {
+            progress.set_message(format!("{values} values, {profile:?}, {family:?}"));
+            rows.extend(bench.measure(values, profile, family)?);
             progress.inc(1);
         }
     }
     progress.finish_and_clear();
     for row in &rows {
+        let gbps = |us: f64| (2 * row.values) as f64 / us * 1e-3;
+        let roof = |us: f64| {
+            let moved = (2 * row.values) as f64 * (1.0 + 1.0 / row.ratio);
+            moved / us * 1e-3 / row.copy_gbps * 100.0
+        };
         println!(
-            "{:>11} {:?}/{:?}: ratio {:.4}, encode {:.1} us {:.0} GB/s, decode {:.1} us {:.0} GB/s, copy {:.0} GB/s",
+            "{:>11} {:?}/{:?}: ratio {:.4}, encode {:.1} us {:.0} GB/s ({:.0} %), decode {:.1} us {:.0} GB/s ({:.0} %), copy {:.0} GB/s",
             row.values,
             row.profile,
             row.family,
             row.ratio,
             row.encode_us,
-            row.encode_gb_s,
+            gbps(row.encode_us),
+            roof(row.encode_us),
             row.decode_us,
-            row.decode_gb_s,
-            row.copy_gb_s,
+            gbps(row.decode_us),
+            roof(row.decode_us),
+            row.copy_gbps,
         );
     }
     if let Some(path) = args.report {
@@ -125,127 +137,147 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-fn measure(
-    client: &Client,
-    values: usize,
-    config: CodecConfig,
+struct Bench<'a> {
+    client: &'a Client,
     rounds: usize,
-) -> Result<Row, Box<dyn std::error::Error>> {
-    let layout = PackedLayout::new(values, config.profile)?;
-    let dense = DenseLayout::contiguous(values);
-    let data = gaussian(values);
-    let count = (COLD_BYTES / (2 * values)).clamp(2, 64);
-    let sets: Vec<Set> = (0..count)
-        .map(|_| Set {
-            dense: client.create_from_slice(bytemuck::cast_slice(&data)),
-            blob: client.empty(layout.blob_bytes() as usize),
-            spill: client.empty(layout.spill_bound_bytes() as usize),
-            output: client.empty(2 * values),
-        })
-        .collect();
+    flushed: Handle,
+    tickets: Tickets,
+    timer: Option<events::Timer>,
+}
 
-    let encode = |set: &Set| {
-        launch::encode(
+impl<'a> Bench<'a> {
+    fn new(client: &'a Client, args: &Args) -> Result<Self, Box<dyn std::error::Error>> {
+        let mut bench = Self {
             client,
-            set.dense.clone(),
-            dense,
-            &config,
-            set.blob.clone(),
-            set.spill.clone(),
-        )
-        .map(|_| ())
-    };
-    let decode = |set: &Set| {
-        let spill = Some(set.spill.clone());
-        launch::decode(
-            client,
-            set.blob.clone(),
-            spill,
-            &layout,
-            set.output.clone(),
-            dense,
-        )
-    };
-    let mut spilled = 0;
-    for set in &sets {
-        encode(set)?;
-        decode(set)?;
+            rounds: args.rounds,
+            flushed: client.empty(FLUSH_BYTES),
+            tickets: Tickets::new(client),
+            timer: None,
+        };
+        if args.rounds > 0 {
+            bench.timer = Some(events::Timer::find(|| (0..20).for_each(|_| bench.flush()))?);
+        }
+        Ok(bench)
     }
-    for set in sets.iter().take(2) {
-        let packed = launch::read(client, &layout, set.blob.clone(), set.spill.clone())?;
-        spilled = 4 * packed.spill.len();
-        let decoded = client.read_one_unchecked(set.output.clone());
-        if *decoded != *bytemuck::cast_slice::<_, u8>(&data) {
-            return Err(format!("{values} values with {config:?}: the decoded bits differ").into());
+
+    fn measure(
+        &self,
+        values: usize,
+        profile: Profile,
+        family: Family,
+    ) -> Result<Option<Row>, Box<dyn std::error::Error>> {
+        let client = self.client;
+        let layout = PackedLayout::new(values, profile)?;
+        let dense = DenseLayout::contiguous(values);
+        let data = gaussian(values);
+        let bytes: &[u8] = bytemuck::cast_slice(&data);
+        let input = client.create_from_slice(bytes);
+        let output = client.empty(2 * values);
+        let blob = client.empty(layout.blob_bytes() as usize);
+        let spill = client.empty((layout.spill_bound_bytes() as usize).max(4));
+        let encode = || {
+            let (from, to, rest) = (input.clone(), blob.clone(), spill.clone());
+            launch::encode(
+                client,
+                from,
+                dense,
+                family,
+                &layout,
+                to,
+                rest,
+                &self.tickets,
+            )
+        };
+        let decode = || {
+            let (from, rest) = (blob.clone(), Some(spill.clone()));
+            launch::decode(client, from, rest, &layout, output.clone(), dense)
+        };
+        encode()?;
+        decode()?;
+        let packed = launch::read(client, &layout, blob.clone(), spill.clone())?.compact()?;
+        let decoded = client.read_one_unchecked(output.clone());
+        if decoded[..] != *bytes {
+            return Err(format!("{values} values, {profile:?}: the decoded bits differ").into());
+        }
+        let Some(timer) = &self.timer else {
+            return Ok(None);
+        };
+        let copies = self.time(timer, || {
+            self.copy_into(&input, &output, values);
+            Ok(())
+        })?;
+        let encode_samples_us = self.time(timer, encode)?;
+        let decode_samples_us = self.time(timer, decode)?;
+        Ok(Some(Row {
+            values,
+            data: "gaussian 0.02".into(),
+            profile,
+            family,
+            ratio: (2 * values) as f64 / packed.bytes() as f64,
+            exact: true,
+            copy_gbps: (4 * values) as f64 / median(&copies) * 1e-3,
+            encode_us: median(&encode_samples_us),
+            decode_us: median(&decode_samples_us),
+            encode_samples_us,
+            decode_samples_us,
+        }))
+    }
+
+    /// Microseconds of a run, once for each round.
+    fn time(
+        &self,
+        timer: &events::Timer,
+        run: impl Fn() -> Result<(), launch::LaunchError>,
+    ) -> Result<Vec<f64>, Box<dyn std::error::Error>> {
+        for _ in 0..3 {
+            run()?;
+        }
+        (0..self.rounds)
+            .map(|_| {
+                self.flush();
+                timer.start()?;
+                run()?;
+                self.submit();
+                timer.stop()
+            })
+            .collect()
+    }
+
+    /// Returns when all that was asked of CubeCL has been submitted to the device.
+    fn submit(&self) {
+        // The answer comes from the thread that submits, after everything before.
+        let _ = self.client.memory_usage();
+    }
+
+    fn flush(&self) {
+        let vectors = FLUSH_BYTES / 16;
+        // SAFETY: the buffer holds as many vectors, and the kernel checks the end.
+        unsafe {
+            fill::launch_unchecked::<CudaRuntime>(
+                self.client,
+                CubeCount::Static(vectors.div_ceil(256) as u32, 1, 1),
+                CubeDim::new_1d(256),
+                ArrayArg::from_raw_parts(self.flushed.clone(), vectors),
+                vectors as u32,
+            );
+        }
+        self.submit();
+    }
+
+    fn copy_into(&self, from: &Handle, to: &Handle, values: usize) {
+        let vectors = values / 8;
+        // SAFETY: both buffers hold `values` values, that is at least `vectors` vectors; the kernel checks the end.
+        unsafe {
+            copy::launch_unchecked::<CudaRuntime>(
+                self.client,
+                CubeCount::Static(vectors.div_ceil(256) as u32, 1, 1),
+                CubeDim::new_1d(256),
+                ArrayArg::from_raw_parts(from.clone(), vectors),
+                ArrayArg::from_raw_parts(to.clone(), vectors),
+                vectors as u32,
+            );
         }
     }
-
-    copy_into(client, &sets[0].dense, &sets[1].output, values);
-    let copied = client.read_one_unchecked(sets[1].output.clone());
-    if *copied != *bytemuck::cast_slice::<_, u8>(&data) {
-        return Err("the copy does not copy".into());
-    }
-    let copies = time(client, &sets, rounds, |set| {
-        copy_into(client, &set.dense, &set.output, values);
-        Ok::<(), launch::LaunchError>(())
-    })?;
-    let encode_samples_us = time(client, &sets, rounds, encode)?;
-    let decode_samples_us = time(client, &sets, rounds, decode)?;
-    let gb_s = |moved: usize, us: f64| moved as f64 / us * 1e-3;
-    let (encode_us, decode_us) = (median(&encode_samples_us), median(&decode_samples_us));
-    Ok(Row {
-        values,
-        profile: config.profile,
-        family: config.family,
-        ratio: (2 * values) as f64 / (layout.blob_bytes() as usize + spilled) as f64,
-        copy_gb_s: gb_s(4 * values, median(&copies)),
-        encode_us,
-        decode_us,
-        encode_gb_s: gb_s(2 * values, encode_us),
-        decode_gb_s: gb_s(2 * values, decode_us),
-        encode_samples_us,
-        decode_samples_us,
-    })
-}
-
-fn copy_into(client: &Client, from: &Handle, to: &Handle, values: usize) {
-    let vectors = values / 8;
-    let cubes = vectors.div_ceil(256) as u32;
-    // SAFETY: both buffers hold `values` values, that is at least `vectors` vectors; the kernel checks the end.
-    unsafe {
-        copy::launch_unchecked::<CudaRuntime>(
-            client,
-            CubeCount::Static(cubes, 1, 1),
-            CubeDim::new_1d(256),
-            ArrayArg::from_raw_parts(from.clone(), vectors),
-            ArrayArg::from_raw_parts(to.clone(), vectors),
-            vectors as u32,
-        );
-    }
-}
-
-/// Microseconds for one set, once for each round.
-fn time<E>(
-    client: &Client,
-    sets: &[Set],
-    rounds: usize,
-    run: impl Fn(&Set) -> Result<(), E>,
-) -> Result<Vec<f64>, E> {
-    let sync = || cubecl::future::block_on(client.sync()).expect("the device runs");
-    for set in sets {
-        run(set)?;
-    }
-    (0..rounds)
-        .map(|_| {
-            sync();
-            let start = Instant::now();
-            for set in sets {
-                run(set)?;
-            }
-            sync();
-            Ok(start.elapsed().as_secs_f64() * 1e6 / sets.len() as f64)
-        })
-        .collect()
 }
 
 fn median(samples: &[f64]) -> f64 {

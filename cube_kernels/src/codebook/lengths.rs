@@ -119,6 +119,23 @@ impl CodeLengths {
             .collect()
     }
 
+    /// Mean bits of exponents that occur as often as `histogram` says, escapes included; 0 without counts.
+    pub fn mean_bits(&self, histogram: &[u64; 256]) -> f64 {
+        let (mut values, mut bits) = (0u128, 0u128);
+        for (&count, &length) in histogram.iter().zip(&self.symbols) {
+            let length = match length {
+                0 => u32::from(self.escape) + 8,
+                length => u32::from(length),
+            };
+            values += u128::from(count);
+            bits += u128::from(count) * u128::from(length);
+        }
+        match values {
+            0 => 0.0,
+            _ => bits as f64 / values as f64,
+        }
+    }
+
     /// Coded symbols with their lengths, the escape last.
     fn all(&self) -> impl Iterator<Item = (u32, u32)> {
         let symbols = self.symbols.iter().chain([&self.escape]);
@@ -237,6 +254,20 @@ mod tests {
         assert_eq!(codes[77], (0b111 << 8 | 77, 11));
         let back = CodeLengths::from_table(&lengths.table_words(), 3).unwrap();
         assert_eq!(back, lengths);
+    }
+
+    #[test]
+    fn the_mean_counts_escapes_with_their_literals() {
+        let mut lengths = CodeLengths::empty();
+        lengths.symbols[200] = 1;
+        lengths.symbols[10] = 2;
+        lengths.symbols[3] = 3;
+        lengths.escape = 3;
+        let mut histogram = [0; 256];
+        for (exponent, count) in [(200, 4), (10, 2), (3, 1), (77, 1)] {
+            histogram[exponent] = count;
+        }
+        assert_eq!(lengths.mean_bits(&histogram), (4 + 4 + 3 + 11) as f64 / 8.0);
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! Codes for the exponents: their choice from a sample, and their canonical form.
 
+mod best;
 mod family;
 mod huffman;
 mod lengths;
 mod sample;
 mod templates;
 
+pub use best::best_code;
 pub use lengths::{CodeLengths, DecodeTable, ESCAPE_SYMBOL, Entry, MAX_LENGTH};
 pub use sample::{SAMPLE_VALUES, sample_position};
 

@@ -1,23 +1,23 @@
-//! First launch of an encode: one cube samples the tensor, chooses the code and writes header,
-//! code table and the padding behind the directory. Reads at most 4,096 values.
+//! The choice of a code from a sample. Every cube makes it for itself, from at most 2,048 values: a launch of its own would
+//! cost more.
 
 use cubecl::prelude::*;
 
-use super::dense::{Access, Rows, load_index};
-use super::geometry::{Geometry, block_count};
-use super::huffman;
+use super::dense::{Access, Granule, Rows, load};
+use super::geometry::granule_values;
+use super::{UNITS, huffman};
 use crate::codebook::{
     ESCAPE_SYMBOL, LEAD, MIX, SAMPLE_VALUES, SAMPLED_ORIGIN, SCALES, SPAN, TEMPLATES,
 };
-use crate::header::{
-    CODEBOOK_WORD, DIRECTORY_WORD, ESCAPE_WORD, MAGIC, TABLE_WORD, TABLE_WORDS, VERSION,
-};
-use crate::layout::STREAMS;
+use crate::header::TABLE_WORDS;
+use crate::layout::GRANULE;
 
 /// Counters of each exponent.
-const TALLIES: u32 = 8;
+const TALLIES: u32 = 2;
 /// Keys among which the cheapest code is sought.
 const KEYS: u32 = 32;
+
+const _: () = assert!(SAMPLE_VALUES == UNITS * GRANULE);
 
 /// Which code is chosen: a template of `first..end`, or, if there is none, the sample's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -46,94 +46,111 @@ fn excess(template: u32, place: u32) -> u32 {
     }
 }
 
-#[cube(launch_unchecked)]
+/// A code for the exponents, as every unit knows it.
+#[derive(CubeType)]
+pub(crate) struct Chosen {
+    /// The header's code table.
+    pub table: SharedMemory<u32>,
+    /// Length of the escape.
+    pub escape: u32,
+    /// The header's word on where the code came from.
+    pub origin: u32,
+}
+
+/// Chooses a code for a tensor that has values: the same in every cube that asks. Of the scratch memory,
+/// [`huffman::SCRATCH_WORDS`] are used.
+#[cube]
 pub(crate) fn choose(
-    head: &mut Array<u32>,
+    wide: &Array<Granule>,
     narrow: &Array<u32>,
     values: u32,
-    row_length: u32,
-    row_pitch: u32,
-    #[comptime] profile: u32,
-    #[comptime] geometry: Geometry,
+    rows: Rows,
+    scratch: SharedMemory<u32>,
     #[comptime] choice: Choice,
     #[comptime] access: Access,
-) {
-    let rows = Rows {
-        length: row_length,
-        pitch: row_pitch,
-    };
+) -> Chosen {
     let mut length = 0u32;
     let mut escape = 0u32;
-    let mut origin = 0u32;
-    if values > 0 {
-        let total = select(values < SAMPLE_VALUES, values, SAMPLE_VALUES);
-        let histogram = histogram(narrow, values, total, rows, access);
-        if comptime!(choice.first == choice.end) {
-            let lengths = huffman::lengths(histogram[UNIT_POS as usize], total);
-            length = lengths[UNIT_POS as usize];
-            escape = lengths[ESCAPE_SYMBOL as usize];
-            origin = SAMPLED_ORIGIN;
-        } else {
-            let best = cheapest(&histogram, total, choice);
-            let template = best / 256;
-            let shift = best % 256;
-            let place = UNIT_POS + LEAD - shift;
-            let covered = UNIT_POS + LEAD >= shift && place < comptime!(SPAN as u32);
-            // Constants as code, as a table of them would be built in every unit's local memory.
-            #[unroll]
-            for candidate in comptime!(choice.first)..comptime!(choice.end) {
-                if template == candidate {
-                    escape = comptime!(template_escape(candidate)).runtime();
-                    #[unroll]
-                    for word in 0..comptime!(SPAN as u32 / 8) {
-                        if covered && place / 8 == word {
-                            let lengths = comptime!(template_word(candidate, word)).runtime();
-                            length = (lengths >> (place % 8 * 4)) & 0xf;
-                        }
+    // A template's, unless the code is the sample's own.
+    let mut origin = SAMPLED_ORIGIN.runtime();
+    let total = select(values < SAMPLE_VALUES, values, SAMPLE_VALUES);
+    let histogram = histogram(wide, narrow, values, total, rows, access);
+    if comptime!(choice.first == choice.end) {
+        huffman::lengths(histogram[UNIT_POS as usize], total, scratch);
+        length = scratch[UNIT_POS as usize];
+        escape = scratch[ESCAPE_SYMBOL as usize];
+    } else {
+        let best = cheapest(&histogram, total, choice);
+        let template = best / 256;
+        let shift = best % 256;
+        let place = UNIT_POS + LEAD - shift;
+        let covered = UNIT_POS + LEAD >= shift && place < comptime!(SPAN as u32);
+        // Constants as code, as a table of them would be built in every unit's local memory.
+        #[unroll]
+        for candidate in comptime!(choice.first)..comptime!(choice.end) {
+            if template == candidate {
+                escape = comptime!(template_escape(candidate)).runtime();
+                #[unroll]
+                for word in 0..comptime!(SPAN as u32 / 8) {
+                    if covered && place / 8 == word {
+                        let lengths = comptime!(template_word(candidate, word)).runtime();
+                        length = (lengths >> (place % 8 * 4)) & 0xf;
                     }
                 }
             }
-            origin = (template / SCALES) | ((template % SCALES) << 8) | (shift << 16);
         }
+        origin = (template / SCALES) | ((template % SCALES) << 8) | (shift << 16);
     }
-    write_head(head, length, escape, origin, values, profile, geometry);
+    let mut lengths = scratch;
+    let mut table = SharedMemory::<u32>::new(TABLE_WORDS);
+    lengths[UNIT_POS as usize] = length;
+    sync_cube();
+    if UNIT_POS < comptime!(TABLE_WORDS as u32) {
+        let mut word = 0u32;
+        #[unroll]
+        for nibble in 0..8u32 {
+            word |= lengths[(UNIT_POS * 8 + nibble) as usize] << (nibble * 4);
+        }
+        table[UNIT_POS as usize] = word;
+    }
+    sync_cube();
+    Chosen {
+        table,
+        escape,
+        origin,
+    }
 }
 
 /// How often each exponent occurs in the sample. Neighbouring units count apart, as most values
 /// share a few exponents and atomics on one address queue.
 #[cube]
 fn histogram(
+    wide: &Array<Granule>,
     narrow: &Array<u32>,
     values: u32,
     total: u32,
     rows: Rows,
     #[comptime] access: Access,
 ) -> SharedMemory<u32> {
-    const STEPS: u32 = SAMPLE_VALUES / STREAMS;
     let tally = SharedMemory::<Atomic<u32>>::new(comptime!((256 * TALLIES) as usize));
     let mut histogram = SharedMemory::<u32>::new(256usize);
     #[unroll]
     for copy in 0..TALLIES {
         tally[(copy * 256 + UNIT_POS) as usize].store(0u32);
     }
-    // All loads before the first atomic, so that their latencies overlap.
-    let mut exponents = Array::<u32>::new(comptime!(STEPS as usize));
-    #[unroll]
-    for step in 0..STEPS {
-        let index = step * STREAMS + UNIT_POS;
-        let mut exponent = 0u32;
-        if index < total {
-            let position = sample_position(index, values);
-            exponent = (load_index(narrow, position, rows, access) >> 7) & 0xff;
-        }
-        exponents[step as usize] = exponent;
+    let mut first = UNIT_POS * GRANULE;
+    if values > SAMPLE_VALUES {
+        first = mix(UNIT_POS ^ mix(values)).mul_hi(values / GRANULE) * GRANULE;
     }
+    let count = granule_values(UNIT_POS * GRANULE, total);
+    let granule = load(wide, narrow, first, count, rows, access);
     sync_cube();
     #[unroll]
-    for step in 0..STEPS {
-        if step * STREAMS + UNIT_POS < total {
-            let place = exponents[step as usize] * TALLIES + UNIT_POS % TALLIES;
-            tally[place as usize].fetch_add(1u32);
+    for symbol in 0..GRANULE {
+        if symbol < count {
+            let pair = granule[comptime!((symbol / 2) as usize)];
+            let exponent = (pair >> comptime!(symbol % 2 * 16 + 7)) & 0xff;
+            tally[(exponent * TALLIES + UNIT_POS % TALLIES) as usize].fetch_add(1u32);
         }
     }
     sync_cube();
@@ -147,15 +164,6 @@ fn histogram(
     histogram[UNIT_POS as usize] = count;
     sync_cube();
     histogram
-}
-
-#[cube]
-fn sample_position(index: u32, values: u32) -> u32 {
-    let mut position = index;
-    if values > SAMPLE_VALUES {
-        position = mix(index ^ mix(values)) % values;
-    }
-    position
 }
 
 #[cube]
@@ -215,50 +223,4 @@ fn cheapest(histogram: &SharedMemory<u32>, total: u32, #[comptime] choice: Choic
         best = select(key < best, key, best);
     }
     best & 0xfff
-}
-
-/// Writes header and code table, of which unit `u` knows exponent `u`'s length.
-#[cube]
-fn write_head(
-    head: &mut Array<u32>,
-    length: u32,
-    escape: u32,
-    origin: u32,
-    values: u32,
-    #[comptime] profile: u32,
-    #[comptime] geometry: Geometry,
-) {
-    let mut lengths = SharedMemory::<u32>::new(256usize);
-    lengths[UNIT_POS as usize] = length;
-    sync_cube();
-    let blocks = block_count(values, geometry);
-    if UNIT_POS < comptime!(TABLE_WORDS as u32) {
-        let mut word = 0u32;
-        #[unroll]
-        for nibble in 0..8u32 {
-            word |= lengths[(UNIT_POS * 8 + nibble) as usize] << (nibble * 4);
-        }
-        head[TABLE_WORD + UNIT_POS as usize] = word;
-    }
-    if UNIT_POS == 0 {
-        head[0] = MAGIC;
-        head[1] = comptime!(VERSION as u32 | profile << 16);
-        head[2] = values;
-        head[3] = 0u32;
-        head[4] = comptime!(geometry.block_values());
-        head[5] = comptime!(geometry.symbols);
-        head[6] = comptime!(geometry.words);
-        head[7] = blocks;
-        head[8] = 0u32;
-        head[CODEBOOK_WORD] = origin;
-        head[ESCAPE_WORD] = escape;
-        #[unroll]
-        for word in 11..TABLE_WORD {
-            head[word] = 0u32;
-        }
-    }
-    let padding = DIRECTORY_WORD + (blocks + UNIT_POS) as usize;
-    if padding < head.len() {
-        head[padding] = 0u32;
-    }
 }

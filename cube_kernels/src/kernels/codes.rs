@@ -2,9 +2,9 @@
 
 use cubecl::prelude::*;
 
+use super::UNITS;
 use crate::codebook::{ESCAPE_SYMBOL, Entry};
 use crate::header::TABLE_WORDS;
-use crate::layout::STREAMS;
 
 /// What the encoder writes for an exponent: the bits in bits 0 to 15, their number from bit 20 on,
 /// and [`ESCAPED`](Self::ESCAPED). The sum of eight such words has the sum of each field.
@@ -36,15 +36,23 @@ pub(crate) struct Lengths {
 
 #[cube]
 impl Lengths {
-    /// Collects the lengths: unit `u` of the first 32 brings word `u` of the code table.
-    pub(crate) fn new(word: u32, escape: u32) -> Lengths {
-        let mut table = SharedMemory::<u32>::new(TABLE_WORDS);
+    /// Collects the lengths of a code table, which may have been written just before.
+    pub(crate) fn new(table: SharedMemory<u32>, escape: u32) -> Lengths {
         let mut counts = SharedMemory::<u32>::new(9usize);
-        if UNIT_POS < comptime!(TABLE_WORDS as u32) {
-            table[UNIT_POS as usize] = word;
-        }
+        // The first and one past the last word of the table that is not zero.
+        let bounds = SharedMemory::<Atomic<u32>>::new(2usize);
         if UNIT_POS <= 8 {
             counts[UNIT_POS as usize] = u32::cast_from(escape == UNIT_POS);
+        }
+        if UNIT_POS < 2 {
+            bounds[UNIT_POS as usize].store(select(UNIT_POS == 0, u32::MAX, 0u32));
+        }
+        sync_cube();
+        if UNIT_POS < comptime!(TABLE_WORDS as u32) {
+            if table[UNIT_POS as usize] > 0 {
+                bounds[0].fetch_min(UNIT_POS);
+                bounds[1].fetch_max(UNIT_POS + 1);
+            }
         }
         sync_cube();
         let own = UNIT_POS / 8;
@@ -54,8 +62,7 @@ impl Lengths {
         if length > 0 {
             let below = (1u32 << (UNIT_POS % 8 * 4)) - 1;
             let mut count = u32::cast_from(escape == length);
-            #[unroll]
-            for word in 0..comptime!(TABLE_WORDS as u32) {
+            for word in bounds[0].load()..bounds[1].load() {
                 let found = matches(table[word as usize], length);
                 count += found.count_ones();
                 let lower = select(word == own, below, 0u32);
@@ -112,7 +119,7 @@ impl Lengths {
 
     /// The table of [`Entry`], by the next 12 bits.
     pub(crate) fn entries(&self) -> SharedMemory<u32> {
-        const STEPS: u32 = 4096 / STREAMS;
+        const STEPS: u32 = 4096 / UNITS;
         let mut entries = SharedMemory::<u32>::new(4096usize);
         // First its own scratch: 256 single entries, then the symbols in canonical order.
         if self.length > 0 {
@@ -156,7 +163,7 @@ impl Lengths {
         let mut pairs = Array::<u32>::new(comptime!(STEPS as usize));
         #[unroll]
         for step in 0..STEPS {
-            let bits = step * STREAMS + UNIT_POS;
+            let bits = step * UNITS + UNIT_POS;
             let first = entries[(bits >> 4) as usize];
             let taken = (first >> 16) & 0xf;
             let second = entries[((bits << taken >> 4) & 0xff) as usize];
@@ -169,7 +176,7 @@ impl Lengths {
         sync_cube();
         #[unroll]
         for step in 0..STEPS {
-            entries[(step * STREAMS + UNIT_POS) as usize] = pairs[step as usize];
+            entries[(step * UNITS + UNIT_POS) as usize] = pairs[step as usize];
         }
         sync_cube();
         entries

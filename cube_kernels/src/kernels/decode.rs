@@ -1,43 +1,47 @@
 //! The decode launch: a persistent grid of cubes decodes the blocks.
 //!
 //! A unit owns a stream. It reads the sign-fraction bytes (1 byte a value) and the stream's words
-//! (W / 8 L bytes a value: 0.39 in Clean) and writes whole granules (2).
+//! (0.33 bytes a value on weights) and writes whole granules (2). A block's words are first copied
+//! to shared memory, where each unit reads its own column only.
 
 use cubecl::prelude::*;
 
+use super::UNITS;
 use super::bits::window;
 use super::codes::Lengths;
 use super::dense::{Access, Granule, Rows, granule_address, store};
-use super::encode::{PlaneGranule, inclusive_sum};
+use super::encode::PlanePair;
 use super::geometry::{
     Block, Geometry, block_at, block_count, granule_index, granule_offset, granule_values,
-    stream_count,
+    plane_index,
 };
+use super::source::{Source, load_entry, source};
+use super::team::Means;
 use crate::codebook::Entry;
-use crate::header::{DIRECTORY_WORD, ESCAPE_WORD, TABLE_WORD, TABLE_WORDS};
-use crate::layout::{GRANULE, MARKER_WORDS, NO_SPILL, STREAMS};
+use crate::header::{ESCAPE_WORD, RECORDS_END_WORD, TABLE_WORD, TABLE_WORDS};
+use crate::layout::{GRANULE, STREAMS};
 
-/// Rows whose loads are in flight together.
-const AHEAD: u32 = 4;
+/// Words of a stream whose loads are in flight together.
+const BATCH: u32 = 12;
+/// How many words beyond a stream's end a reader looks.
+const LOOKAHEAD: u32 = 3;
 
-/// What the device allows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Means {
-    /// A block's words fit into shared memory beside the table.
-    pub stage: bool,
-    /// 64-bit integers exist.
-    pub has_u64: bool,
+/// Rows of words that are staged: for up to 4.1 bits a symbol.
+pub(crate) fn staged_rows(geometry: Geometry) -> u32 {
+    (geometry.symbols * 4 / 32 + LOOKAHEAD + 1).next_multiple_of(BATCH)
 }
 
 #[cube(launch_unchecked)]
 pub(crate) fn decode(
     head: &Array<u32>,
-    plane: &Array<PlaneGranule>,
+    plane: &Array<PlanePair>,
     streams: &Array<u32>,
     spill: &Array<u32>,
     wide: &mut Array<Granule>,
     narrow: &mut Array<Atomic<u32>>,
     values: u32,
+    capacity: u32,
+    teams: u32,
     row_length: u32,
     row_pitch: u32,
     #[comptime] geometry: Geometry,
@@ -48,239 +52,299 @@ pub(crate) fn decode(
         length: row_length,
         pitch: row_pitch,
     };
-    let mut word = 0u32;
+    let team = UNIT_POS / STREAMS;
+    let stream = UNIT_POS % STREAMS;
+    let blocks = block_count(values, geometry);
+    let works = team < teams;
+    let mut index = CUBE_POS as u32 * teams + team;
+    let stride = CUBE_COUNT as u32 * teams;
+
+    let mut table = SharedMemory::<u32>::new(TABLE_WORDS);
     if UNIT_POS < comptime!(TABLE_WORDS as u32) {
-        word = head[TABLE_WORD + UNIT_POS as usize];
+        table[UNIT_POS as usize] = head[TABLE_WORD + UNIT_POS as usize];
     }
     let escape = head[ESCAPE_WORD];
-    let staged_words = comptime!(if means.stage {
-        geometry.words * STREAMS
-    } else {
-        1
-    });
-    let staged = SharedMemory::<u32>::new(comptime!(staged_words as usize));
-    let scratch = SharedMemory::<u32>::new(comptime!(STREAMS as usize));
-    // The next rows' bytes. The first block is on its way while the tables are built.
-    let mut ahead = Array::<PlaneGranule>::new(comptime!(AHEAD as usize));
-    let mut index = CUBE_POS as u32;
-    let block = block_at(index, values, geometry);
-    let mut record = head[DIRECTORY_WORD + index as usize];
-    load_rows(&mut ahead, plane, block);
-    stage_words(staged, streams, block, geometry, means);
-    let entries = Lengths::new(word, escape).entries();
-
-    let blocks = block_count(values, geometry);
-    while index < blocks {
+    let records_end = head[RECORDS_END_WORD];
+    let staged =
+        SharedMemory::<u32>::new(comptime!((staged_rows(geometry) * means.units()) as usize));
+    // The first block is on its way while the tables are built, and later each one's directory entry and first bytes while
+    // the one before is decoded.
+    let mut entry = load_entry(head, spill, index, blocks, records_end, geometry);
+    let mut words = source(entry, index, stream, values, capacity, blocks, geometry);
+    let mut bytes = PlanePair::empty();
+    if works && index < blocks {
         let block = block_at(index, values, geometry);
-        let reader = Reader::new(streams, staged, block, means);
-        let whole = block.values == comptime!(geometry.block_values()) && record == NO_SPILL;
-        if comptime!(access.aligned) {
-            if whole {
-                let first = index * comptime!(geometry.block_granules());
-                whole_block(
-                    &mut ahead, plane, wide, first, rows, &reader, &entries, geometry, access,
-                    means,
-                );
+        bytes = load_pair(plane, stream, 0u32, block);
+        words.load_counts(streams, spill, stream);
+        stage(staged, &words, streams, spill, geometry, means);
+    }
+    let next = index + stride;
+    entry = load_entry(head, spill, next, blocks, records_end, geometry);
+    sync_cube();
+    let entries = Lengths::new(table, escape).entries();
+
+    if works {
+        while index < blocks {
+            let block = block_at(index, values, geometry);
+            let full = block.values == comptime!(geometry.block_values());
+            let whole = full && is_staged(&words, geometry);
+            let next = index + stride;
+            if comptime!(access.aligned) {
+                if whole {
+                    let after = select(next < blocks, next, index);
+                    bytes = whole_block(
+                        bytes, plane, wide, stream, index, after, rows, staged, &entries, geometry,
+                        access, means,
+                    );
+                } else {
+                    any_block(
+                        plane, streams, spill, wide, narrow, stream, block, rows, &words, &entries,
+                        access, means,
+                    );
+                }
             } else {
-                let spilled = Spilled::new(record, spill, block, scratch);
                 any_block(
-                    &mut ahead, plane, spill, wide, narrow, block, rows, spilled, &reader,
-                    &entries, access, means,
+                    plane, streams, spill, wide, narrow, stream, block, rows, &words, &entries,
+                    access, means,
                 );
             }
-        } else {
-            let spilled = Spilled::new(record, spill, block, scratch);
-            any_block(
-                &mut ahead, plane, spill, wide, narrow, block, rows, spilled, &reader, &entries,
-                access, means,
-            );
-        }
-        index += CUBE_COUNT as u32;
-        if index < blocks {
-            let block = block_at(index, values, geometry);
-            record = head[DIRECTORY_WORD + index as usize];
-            load_rows(&mut ahead, plane, block);
-            stage_words(staged, streams, block, geometry, means);
+            if next < blocks {
+                words = source(entry, next, stream, values, capacity, blocks, geometry);
+                words.load_counts(streams, spill, stream);
+                stage(staged, &words, streams, spill, geometry, means);
+                if !whole {
+                    bytes = load_pair(plane, stream, 0u32, block_at(next, values, geometry));
+                }
+                let following = next + stride;
+                entry = load_entry(head, spill, following, blocks, records_end, geometry);
+            }
+            index = next;
         }
     }
 }
 
-/// Decodes a full block without spill into aligned granules. `ahead` holds its first rows; `first`
-/// is its first granule.
+/// Whether a block's words fit into shared memory, with what the reader looks ahead.
+#[cube]
+fn is_staged(words: &Source, #[comptime] geometry: Geometry) -> bool {
+    words.rows + (words.most_extra + 1) / 2 + LOOKAHEAD <= comptime!(staged_rows(geometry))
+        && !words.is_raw()
+}
+
+/// Copies a block's words to shared memory, if they fit. Each unit copies and reads its own column
+/// only, so nothing has to be awaited.
+#[cube]
+fn stage(
+    staged: SharedMemory<u32>,
+    words: &Source,
+    streams: &Array<u32>,
+    spill: &Array<u32>,
+    #[comptime] geometry: Geometry,
+    #[comptime] means: Means,
+) {
+    if is_staged(words, geometry) {
+        if words.rows_spilled {
+            stage_rows(staged, spill, words.rows_at, words.rows, means);
+        } else {
+            stage_rows(staged, streams, words.rows_at, words.rows, means);
+        }
+        let mut staged = staged;
+        for word in 0..(words.extra + 1) / 2 {
+            let place = (words.rows + word) * means.units() + UNIT_POS;
+            staged[place as usize] = words.extra_word(streams, spill, word, means.has_u64);
+        }
+    }
+}
+
+#[cube]
+fn stage_rows(
+    staged: SharedMemory<u32>,
+    from: &Array<u32>,
+    at: u32,
+    rows: u32,
+    #[comptime] means: Means,
+) {
+    let mut staged = staged;
+    let mut row = 0u32;
+    while row < rows {
+        let mut batch = Array::<u32>::new(comptime!(BATCH as usize));
+        #[unroll]
+        for step in 0..BATCH {
+            // Without a condition, or they would follow one another; the last row again is no harm.
+            let place = select(row + step < rows, row + step, rows - 1);
+            batch[step as usize] = from[(at + place * STREAMS) as usize];
+        }
+        #[unroll]
+        for step in 0..BATCH {
+            let place = (row + step) * means.units() + UNIT_POS;
+            staged[place as usize] = batch[step as usize];
+        }
+        row += BATCH;
+    }
+}
+
+/// Decodes block `index`, which is full and whose words are staged, into aligned granules. `first` are the bytes of its
+/// first rows; returns those of block `after`.
 #[cube]
 fn whole_block(
-    ahead: &mut Array<PlaneGranule>,
-    plane: &Array<PlaneGranule>,
+    first: PlanePair,
+    plane: &Array<PlanePair>,
     wide: &mut Array<Granule>,
-    first: u32,
+    stream: u32,
+    index: u32,
+    after: u32,
     rows: Rows,
-    reader: &Reader,
+    staged: SharedMemory<u32>,
     entries: &SharedMemory<u32>,
     #[comptime] geometry: Geometry,
     #[comptime] access: Access,
     #[comptime] means: Means,
-) {
+) -> PlanePair {
+    let reader = Reader::new(staged, means);
+    let granules = index * comptime!(geometry.block_granules());
+    let mut bytes = first;
     let mut row = 0u32;
+    // Two rows at a time, as the code of more finds no room in the instruction cache.
     while row < comptime!(geometry.rows()) {
+        let own = granules / 2 + plane_index(stream, row + 2);
+        let others = after * comptime!(geometry.block_granules() / 2) + stream;
+        let last = row == comptime!(geometry.rows() - 2);
+        let next = plane[select(last, others, own) as usize];
         #[unroll]
-        for slot in 0..AHEAD {
-            let place = first + granule_index(UNIT_POS, row + slot);
+        for half in 0..2u32 {
+            let place = granules + granule_index(stream, row + half);
             let exponents = reader.granule(entries, means);
-            wide[granule_address(place, rows, access) as usize] =
-                merge(exponents, ahead[slot as usize]);
-            if row < comptime!(geometry.rows() - AHEAD) {
-                let next = first + granule_index(UNIT_POS, row + slot + AHEAD);
-                ahead[slot as usize] = plane[next as usize];
-            }
+            wide[granule_address(place, rows, access) as usize] = merge(exponents, bytes, half);
         }
-        row += AHEAD;
+        // Waits for the load.
+        bytes = next;
+        row += 2;
     }
+    bytes
 }
 
-/// Decodes any block.
+/// Decodes any block, symbol by symbol, its words read where they lie.
 #[cube]
 fn any_block(
-    ahead: &mut Array<PlaneGranule>,
-    plane: &Array<PlaneGranule>,
+    plane: &Array<PlanePair>,
+    streams: &Array<u32>,
     spill: &Array<u32>,
     wide: &mut Array<Granule>,
     narrow: &Array<Atomic<u32>>,
+    stream: u32,
     block: Block,
     rows: Rows,
-    spilled: Spilled,
-    reader: &Reader,
+    words: &Source,
     entries: &SharedMemory<u32>,
     #[comptime] access: Access,
     #[comptime] means: Means,
 ) {
+    let mut high = words.word(streams, spill, 0u32, means.has_u64);
+    let mut low = words.word(streams, spill, 1u32, means.has_u64);
+    let mut next = 2u32;
+    let mut offset = 0u32;
     let mut row = 0u32;
     while row < block.rows {
+        let bytes = load_pair(plane, stream, row, block);
         #[unroll]
-        for slot in 0..AHEAD {
-            let offset = granule_offset(UNIT_POS, row + slot);
-            let count = granule_values(offset, block.values);
+        for slot in 0..2u32 {
+            let place = granule_offset(stream, row + slot);
+            let count = granule_values(place, block.values);
             if count > 0 {
-                let symbol = (row + slot) * GRANULE;
-                let whole = count == GRANULE && symbol + GRANULE <= spilled.marker;
-                let exponents = if whole {
-                    reader.granule(entries, means)
-                } else {
-                    reader.symbols(entries, spill, symbol, count, spilled, means)
-                };
-                let granule = merge(exponents, ahead[slot as usize]);
-                let first = block.first + offset;
-                store(wide, narrow, granule, first, count, rows, access);
-            }
-            ahead[slot as usize] = load_row(plane, row + slot + AHEAD, block);
-        }
-        row += AHEAD;
-    }
-}
-
-/// Copies a block's words to shared memory, if they are staged. Each unit copies and reads its own
-/// column only, so nothing has to be awaited.
-#[cube]
-fn stage_words(
-    staged: SharedMemory<u32>,
-    streams: &Array<u32>,
-    block: Block,
-    #[comptime] geometry: Geometry,
-    #[comptime] means: Means,
-) {
-    if comptime!(means.stage) {
-        let mut staged = staged;
-        if block.words == comptime!(geometry.words) {
-            let mut words = Array::<u32>::new(comptime!(geometry.words as usize));
-            #[unroll]
-            for word in 0..comptime!(geometry.words) {
-                let place = word * STREAMS + UNIT_POS;
-                words[word as usize] = streams[(block.stream_base + place) as usize];
-            }
-            #[unroll]
-            for word in 0..comptime!(geometry.words) {
-                staged[(word * STREAMS + UNIT_POS) as usize] = words[word as usize];
-            }
-        } else {
-            for word in 0..block.words {
-                let place = word * STREAMS + UNIT_POS;
-                staged[place as usize] = streams[(block.stream_base + place) as usize];
+                let mut exponents = Granule::empty();
+                #[unroll]
+                for symbol in 0..GRANULE {
+                    let mut exponent = 0u32;
+                    if symbol < count {
+                        if words.is_raw() {
+                            let word = (row + slot) * 2 + comptime!(symbol / 4);
+                            let four = words.raw_word(streams, spill, word);
+                            exponent = ((four >> comptime!(symbol % 4 * 8)) & 0xff) << 7;
+                        } else {
+                            if offset >= 32 {
+                                high = low;
+                                low = words.word(streams, spill, next, means.has_u64);
+                                next += 1;
+                                offset -= 32;
+                            }
+                            let bits = window(high, low, offset, means.has_u64);
+                            let entry = entries[(bits >> 20) as usize];
+                            exponent = first_exponent(entry, bits);
+                            offset += first_length(entry);
+                        }
+                    }
+                    exponents[comptime!((symbol / 2) as usize)] |=
+                        exponent << comptime!(symbol % 2 * 16);
+                }
+                let granule = merge(exponents, bytes, slot);
+                store(
+                    wide,
+                    narrow,
+                    granule,
+                    block.first + place,
+                    count,
+                    rows,
+                    access,
+                );
             }
         }
+        row += 2;
     }
 }
 
-/// Loads this unit's sign-fraction granules of a block's first rows.
+/// The exponent that `entry` says `bits` begin with, where the lower BF16 of a pair has it.
 #[cube]
-fn load_rows(granules: &mut Array<PlaneGranule>, plane: &Array<PlaneGranule>, block: Block) {
-    #[unroll]
-    for row in 0..AHEAD {
-        granules[row as usize] = load_row(plane, row, block);
+fn first_exponent(entry: u32, bits: u32) -> u32 {
+    let mut exponent = entry & 0x7f80;
+    if entry & comptime!(Entry::ESCAPE) != 0 {
+        exponent = (bits << ((entry >> 16) & 0xf) >> 24) << 7;
     }
+    exponent
 }
 
-/// Loads this unit's sign-fraction granule of a row; what does not exist is zero.
+/// The bits that it takes.
 #[cube]
-fn load_row(plane: &Array<PlaneGranule>, row: u32, block: Block) -> PlaneGranule {
-    let offset = granule_offset(UNIT_POS, row);
-    let mut granule = PlaneGranule::empty();
-    if offset < block.values {
-        granule = plane[((block.first + offset) / GRANULE) as usize];
-    }
-    granule
+fn first_length(entry: u32) -> u32 {
+    let literal = (entry & comptime!(Entry::ESCAPE)) >> comptime!(Entry::ESCAPE.ilog2() - 3);
+    ((entry >> 16) & 0xf) + literal
 }
 
-/// Adds signs and fractions to entries' exponents.
+/// Loads this unit's sign-fraction bytes of two rows; what does not exist is zero.
 #[cube]
-fn merge(exponents: Granule, plane: PlaneGranule) -> Granule {
+fn load_pair(plane: &Array<PlanePair>, stream: u32, row: u32, block: Block) -> PlanePair {
+    let mut bytes = PlanePair::empty();
+    if row < block.rows {
+        let first = block.first / comptime!(2 * GRANULE);
+        bytes = plane[(first + plane_index(stream, row)) as usize];
+    }
+    bytes
+}
+
+/// Adds signs and fractions, of the pair's first or second row, to entries' exponents.
+#[cube]
+fn merge(exponents: Granule, plane: PlanePair, #[comptime] row: u32) -> Granule {
     let mut granule = Granule::empty();
     #[unroll]
-    for pair in 0..4usize {
-        let bytes = (plane[comptime!(pair / 2)] >> comptime!(pair as u32 % 2 * 16)) & 0xffff;
-        let spread = bytes | (bytes << 8);
-        // Selections by mask are one instruction each.
-        let rest = ((spread << 8) & 0x8000_8000u32) | (spread & 0x7fff_7fffu32);
+    for half in 0..2usize {
+        let bytes = plane[comptime!(row as usize * 2 + half)];
         let mask = comptime!(Entry::PAIR_MASK);
-        granule[pair] = (exponents[pair] & mask) | (rest & comptime!(!Entry::PAIR_MASK));
+        // Of each four bytes the two in the middle are swapped: a shift by 8 brings every sign, or
+        // every fraction, to its place.
+        let low = (bytes & 0x007f_007fu32) | ((bytes << 8) & !0x007f_007fu32);
+        let high = ((bytes >> 8) & 0x007f_007fu32) | (bytes & !0x007f_007fu32);
+        let first = comptime!(half * 2);
+        let second = comptime!(half * 2 + 1);
+        granule[first] = (exponents[first] & mask) | (low & comptime!(!Entry::PAIR_MASK));
+        granule[second] = (exponents[second] & mask) | (high & comptime!(!Entry::PAIR_MASK));
     }
     granule
 }
 
-/// Where this unit's stream spilled.
-#[derive(CubeType, Clone, Copy)]
-struct Spilled {
-    /// Symbols coded before the spill.
-    marker: u32,
-    /// The spill's first word.
-    first: u32,
-}
-
-#[cube]
-impl Spilled {
-    /// Reads the block's record, if it has one. The same for the whole cube, as it must be.
-    fn new(record: u32, spill: &Array<u32>, block: Block, scratch: SharedMemory<u32>) -> Spilled {
-        let mut marker = u32::MAX.runtime();
-        let mut first = 0u32;
-        if record != NO_SPILL {
-            let pair = spill[(record + UNIT_POS / 2) as usize];
-            marker = (pair >> (UNIT_POS % 2 * 16)) & 0xffff;
-            let words = (stream_count(UNIT_POS, block) - marker + 3) / 4;
-            first = record + MARKER_WORDS + inclusive_sum(words, scratch) - words;
-        }
-        Spilled { marker, first }
-    }
-}
-
-/// A stream being read, through a window of two words. Two pairs of short codes take at most 24
-/// bits and an escaped exponent 16, so where 64-bit integers look into the whole window it is moved
-/// only once in two pairs, and before each exponent that is read alone.
+/// A staged stream being read, through a window of two words. Two pairs of short codes take at most
+/// 24 bits and an escaped exponent 16, so where 64-bit integers look into the whole window it is
+/// moved only once in two pairs, and before each exponent that is read alone.
 #[derive(CubeType)]
 struct Reader {
-    streams: Slice<u32>,
     staged: SharedMemory<u32>,
-    /// Index of the block's first word.
-    base: u32,
-    /// Last word of the stream: reading past it repeats it, so corrupt data reads no other's.
-    last: u32,
     /// The window's first word.
     high: RuntimeCell<u32>,
     /// The window's second word.
@@ -295,17 +359,9 @@ struct Reader {
 
 #[cube]
 impl Reader {
-    fn new(
-        streams: &Array<u32>,
-        staged: SharedMemory<u32>,
-        block: Block,
-        #[comptime] means: Means,
-    ) -> Reader {
+    fn new(staged: SharedMemory<u32>, #[comptime] means: Means) -> Reader {
         let reader = Reader {
-            streams: streams.to_slice(),
             staged,
-            base: block.stream_base,
-            last: (block.words - 1) * STREAMS + UNIT_POS,
             high: RuntimeCell::<u32>::new(0u32),
             low: RuntimeCell::<u32>::new(0u32),
             following: RuntimeCell::<u32>::new(0u32),
@@ -321,13 +377,8 @@ impl Reader {
     /// The stream's next word.
     fn word(&self, #[comptime] means: Means) -> u32 {
         let place = self.place.read();
-        let next = place + STREAMS;
-        self.place.store(select(next < self.last, next, self.last));
-        if comptime!(means.stage) {
-            self.staged[place as usize]
-        } else {
-            self.streams[(self.base + place) as usize]
-        }
+        self.place.store(place + means.units());
+        self.staged[place as usize]
     }
 
     /// Moves the window on if its first word was read, so that `offset` is below 32.
@@ -349,14 +400,8 @@ impl Reader {
 
     /// The exponent that `entry` says `bits` begin with, where the lower BF16 of a pair has it.
     fn first(&self, entry: u32, bits: u32) -> u32 {
-        let mut length = (entry >> 16) & 0xf;
-        let mut exponent = entry & 0x7f80;
-        if entry & comptime!(Entry::ESCAPE) != 0 {
-            exponent = (bits << length >> 24) << 7;
-            length += 8;
-        }
-        self.offset.store(self.offset.read() + length);
-        exponent
+        self.offset.store(self.offset.read() + first_length(entry));
+        first_exponent(entry, bits)
     }
 
     /// One exponent.
@@ -388,37 +433,6 @@ impl Reader {
         }
         granule
     }
-
-    /// Up to eight exponents, each coded or spilled.
-    fn symbols(
-        &self,
-        entries: &SharedMemory<u32>,
-        spill: &Array<u32>,
-        first: u32,
-        count: u32,
-        spilled: Spilled,
-        #[comptime] means: Means,
-    ) -> Granule {
-        let mut granule = Granule::empty();
-        #[unroll]
-        for pair in 0..4u32 {
-            let mut exponents = 0u32;
-            #[unroll]
-            for half in 0..2u32 {
-                let symbol = first + comptime!(pair * 2 + half);
-                if comptime!(pair * 2 + half) < count {
-                    let exponent = if symbol < spilled.marker {
-                        self.symbol(entries, means)
-                    } else {
-                        let byte = symbol - spilled.marker;
-                        let word = spill[(spilled.first + byte / 4) as usize];
-                        ((word >> (byte % 4 * 8)) & 0xff) << 7
-                    };
-                    exponents |= exponent << comptime!(half * 16);
-                }
-            }
-            granule[pair as usize] = exponents;
-        }
-        granule
-    }
 }
+
+const _: () = assert!(UNITS >= TABLE_WORDS as u32);

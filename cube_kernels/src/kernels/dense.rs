@@ -28,6 +28,7 @@ pub(crate) struct Rows {
     pub pitch: u32,
 }
 
+/// Where a value lies in the buffer.
 #[cube]
 fn address(index: u32, rows: Rows, #[comptime] access: Access) -> u32 {
     if comptime!(access.contiguous) {

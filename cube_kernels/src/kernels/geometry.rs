@@ -2,28 +2,36 @@
 
 use cubecl::prelude::*;
 
-use crate::Profile;
+use crate::PackedLayout;
 use crate::layout::{GRANULE, ROTATION, ROW_VALUES, STREAMS};
 
-/// A profile's constants, known when a kernel is compiled.
+/// A layout's constants, known when a kernel is compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Geometry {
     /// Symbols in a full block's streams.
     pub symbols: u32,
-    /// Words of a full block's streams.
+    /// Words that each of a full block's streams owns; 0 if they take what they need.
     pub words: u32,
+    /// The most words that a coded stream takes.
+    pub limit: u32,
 }
 
-impl From<Profile> for Geometry {
-    fn from(profile: Profile) -> Self {
+impl From<&PackedLayout> for Geometry {
+    fn from(layout: &PackedLayout) -> Self {
         Self {
-            symbols: profile.stream_symbols(),
-            words: profile.stream_words(),
+            symbols: layout.stream_symbols(),
+            words: layout.profile().stream_words(),
+            limit: layout.max_stream_words(),
         }
     }
 }
 
 impl Geometry {
+    /// Whether each stream's place is fixed.
+    pub(crate) fn is_fixed(self) -> bool {
+        self.words > 0
+    }
+
     /// Values in a full block.
     pub(crate) fn block_values(self) -> u32 {
         self.symbols * STREAMS
@@ -49,10 +57,8 @@ pub(crate) struct Block {
     pub values: u32,
     /// Rows, the last perhaps partial.
     pub rows: u32,
-    /// Words of each stream.
+    /// Words that each stream owns.
     pub words: u32,
-    /// Index of its first word among all streams' words.
-    pub stream_base: u32,
 }
 
 #[cube]
@@ -77,7 +83,6 @@ pub(crate) fn block_at(index: u32, values: u32, #[comptime] geometry: Geometry) 
         values: size,
         rows,
         words,
-        stream_base: index * comptime!(geometry.words * STREAMS),
     }
 }
 
@@ -94,6 +99,12 @@ pub(crate) fn granule_offset(stream: u32, row: u32) -> u32 {
     granule_index(stream, row) * GRANULE
 }
 
+/// Which of the plane's vectors, from its block's first on, holds a stream's granules of row `row` and the next.
+#[cube]
+pub(crate) fn plane_index(stream: u32, row: u32) -> u32 {
+    row / 2 * STREAMS + stream
+}
+
 /// Values of a granule that exist: 8, or fewer at the end of the tensor.
 #[cube]
 pub(crate) fn granule_values(offset: u32, values: u32) -> u32 {
@@ -103,11 +114,4 @@ pub(crate) fn granule_values(offset: u32, values: u32) -> u32 {
         present = select(left < GRANULE, left, GRANULE);
     }
     present
-}
-
-/// Symbols of a stream.
-#[cube]
-pub(crate) fn stream_count(stream: u32, block: Block) -> u32 {
-    let last = block.rows - 1;
-    last * GRANULE + granule_values(granule_offset(stream, last), block.values)
 }

@@ -1,4 +1,5 @@
-//! The CubeCL kernels. One cube of 256 units works on a block at a time, one unit on a stream.
+//! The CubeCL kernels. A team of 32 units works on a block at a time, one unit on a stream;
+//! several teams make a cube, whose 256 units build the tables together.
 //!
 //! They work on 32-bit words, as BF16 does not exist on every runtime. Nor do 64-bit integers: only
 //! [`bits`] uses them, where they exist.
@@ -17,3 +18,9 @@ pub(crate) mod dense;
 pub(crate) mod encode;
 pub(crate) mod geometry;
 mod huffman;
+pub(crate) mod record;
+mod source;
+pub(crate) mod team;
+
+/// Units in a cube: one for each exponent.
+pub(crate) const UNITS: u32 = 256;

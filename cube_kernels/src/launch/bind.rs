@@ -7,7 +7,9 @@ use cubecl::server::Handle;
 
 use super::LaunchError;
 use crate::PackedLayout;
+use crate::kernels::UNITS;
 use crate::kernels::dense::Access;
+use crate::kernels::team::Means;
 use crate::layout::{GRANULE, MAX_VALUES, STREAMS};
 
 /// Blob and spill start at multiples of this many bytes within their allocations, so that each
@@ -132,16 +134,19 @@ impl Blob {
         self.section(0, self.layout.plane_offset_words())
     }
 
-    /// The sign-fraction plane as vectors of eight bytes.
+    /// The sign-fraction plane as vectors of sixteen bytes.
     pub(super) fn plane<R: Runtime>(&self) -> ArrayArg<R> {
         let words = self.layout.plane_words();
         self.section(self.layout.plane_offset_words(), words)
     }
 
-    /// The exponent streams.
+    /// The exponent streams. Without room for any they are never accessed, but some runtimes refuse to bind nothing; the
+    /// head stands in.
     pub(super) fn streams<R: Runtime>(&self) -> ArrayArg<R> {
-        let words = self.layout.streams_words();
-        self.section(self.layout.streams_offset_words(), words)
+        match self.layout.streams_words() {
+            0 => self.head(),
+            words => self.section(self.layout.streams_offset_words(), words),
+        }
     }
 
     fn section<R: Runtime>(&self, offset: u64, words: u64) -> ArrayArg<R> {
@@ -182,25 +187,75 @@ pub(super) fn bind<R: Runtime>(handle: &Handle, words: u64) -> ArrayArg<R> {
     unsafe { ArrayArg::from_raw_parts(handle.clone(), words as usize) }
 }
 
-/// A cube has one unit for each stream; refuses devices whose cubes are smaller.
-pub(super) fn cube_dim<R: Runtime>(
-    client: &ComputeClient<R>,
-    shared_memory: usize,
-) -> Result<CubeDim, LaunchError> {
-    let hardware = &client.properties().hardware;
-    if hardware.max_units_per_cube < STREAMS {
-        return Err(LaunchError::CubeSize {
-            needed: STREAMS,
-            found: hardware.max_units_per_cube,
-        });
+/// How a kernel's cubes are made on a device.
+pub(super) struct Cubes {
+    /// Units of a cube.
+    pub dim: CubeDim,
+    /// What the device allows.
+    pub means: Means,
+    /// Cubes that a multiprocessor can hold at a time.
+    resident: u32,
+}
+
+/// Shared memory of a multiprocessor, of which each cube takes 1 KiB beside its own: the H200's number, and a heuristic
+/// elsewhere.
+const MULTIPROCESSOR_BYTES: usize = 227 * 1024;
+
+impl Cubes {
+    /// Cubes with as many teams as find room beside `tables` bytes of shared memory, if each takes `team` bytes, and of
+    /// which at most `resident` find registers on a multiprocessor.
+    pub(super) fn new<R: Runtime>(
+        client: &ComputeClient<R>,
+        tables: usize,
+        team: usize,
+        resident: u32,
+        has_u64: bool,
+    ) -> Result<Self, LaunchError> {
+        let hardware = &client.properties().hardware;
+        if hardware.max_units_per_cube < UNITS {
+            return Err(LaunchError::CubeSize {
+                needed: UNITS,
+                found: hardware.max_units_per_cube,
+            });
+        }
+        let room = hardware.max_shared_memory_size.saturating_sub(tables);
+        let teams = (room / team).min((UNITS / STREAMS) as usize);
+        if teams == 0 {
+            return Err(LaunchError::SharedMemory {
+                needed: tables + team,
+                found: hardware.max_shared_memory_size,
+            });
+        }
+        let planes = hardware.plane_size_min == STREAMS && hardware.plane_size_max == STREAMS;
+        let shared_memory = tables + teams * team;
+        let fitting = MULTIPROCESSOR_BYTES / (shared_memory + 1024);
+        Ok(Self {
+            dim: CubeDim::new_1d(UNITS),
+            means: Means {
+                teams: teams as u32,
+                planes,
+                has_u64,
+            },
+            resident: (fitting as u32).clamp(1, resident),
+        })
     }
-    if hardware.max_shared_memory_size < shared_memory {
-        return Err(LaunchError::SharedMemory {
-            needed: shared_memory,
-            found: hardware.max_shared_memory_size,
-        });
+
+    /// A grid that fills the device and strides over the blocks, and how many teams work in each cube. Every cube builds
+    /// its tables once. A cube more than find room would wait for the others and then run alone.
+    pub(super) fn grid<R: Runtime>(
+        &self,
+        client: &ComputeClient<R>,
+        blocks: u32,
+    ) -> (CubeCount, u32) {
+        // Runtimes that do not say how many they have have few.
+        let multiprocessors = client.properties().hardware.num_streaming_multiprocessors;
+        let multiprocessors = multiprocessors.unwrap_or(4).clamp(1, 4096);
+        // Few blocks are spread over all multiprocessors.
+        let teams = (blocks / multiprocessors).clamp(1, self.means.teams);
+        let shares = blocks.div_ceil(teams);
+        let rounds = shares.div_ceil(multiprocessors * self.resident).max(1);
+        (CubeCount::Static(shares.div_ceil(rounds), 1, 1), teams)
     }
-    Ok(CubeDim::new_1d(STREAMS))
 }
 
 /// Whether kernels can calculate with 64-bit integers. CUDA can, WGSL only on some devices.
@@ -208,22 +263,4 @@ pub(super) fn has_u64<R: Runtime>(client: &ComputeClient<R>) -> bool {
     let integer = ElemType::UInt(UIntKind::U64).into();
     let usage = client.properties().type_usage(integer);
     usage.contains(TypeUsage::Arithmetic) && usage.contains(TypeUsage::Conversion)
-}
-
-/// A grid that fills the device and strides over the blocks, as many for each cube as can be. Every
-/// cube builds its tables once.
-pub(super) fn persistent_grid<R: Runtime>(
-    client: &ComputeClient<R>,
-    blocks: u32,
-    shared_memory: usize,
-) -> CubeCount {
-    // Resident on a multiprocessor, by its shared memory, of which each cube takes 1 KiB beside its
-    // own, and by its 65,536 registers, of which a unit takes up to 64: the H200's numbers, and a
-    // heuristic elsewhere. A cube more would wait for the others and then run alone.
-    let resident = (227 * 1024 / (shared_memory + 1024)).clamp(1, 4) as u32;
-    // Runtimes that do not say have few.
-    let multiprocessors = client.properties().hardware.num_streaming_multiprocessors;
-    let cubes = multiprocessors.unwrap_or(32).saturating_mul(resident);
-    let rounds = blocks.div_ceil(cubes.clamp(1, 65_535)).max(1);
-    CubeCount::Static(blocks.div_ceil(rounds), 1, 1)
 }

@@ -4,22 +4,21 @@ use cubecl::prelude::*;
 use cubecl::server::Handle;
 
 use super::LaunchError;
-use super::bind::{
-    BUFFER_ALIGNMENT, Blob, Dense, DenseLayout, bind, check_buffer, cube_dim, has_u64,
-    persistent_grid,
-};
+use super::bind::{BUFFER_ALIGNMENT, Blob, Cubes, Dense, DenseLayout, bind, check_buffer, has_u64};
 use crate::PackedLayout;
-use crate::kernels::decode::{self as kernel, Means};
+use crate::kernels::decode::{self as kernel, staged_rows};
 use crate::kernels::geometry::Geometry;
 use crate::layout::STREAMS;
 
-/// Shared memory for the decode table, the code table with its counts, and the spill's sums.
-const TABLE_BYTES: usize = 4 * (4096 + 32 + 9 + 256);
+/// Shared memory for the decode table and the code table with its counts.
+const TABLE_BYTES: usize = 4 * (4096 + 32 + 9);
+/// Cubes that find registers on an H200's multiprocessor.
+const RESIDENT: u32 = 4;
 
 /// Decodes a packed tensor on the device into `output`. Returns at once; the work is queued on the
 /// stream. Gaps between pitched rows are not written.
 ///
-/// The packed form comes from [`encode`](super::encode) or was validated
+/// `layout` is the packed form's own, which comes from [`encode`](super::encode) or was validated
 /// ([`Packed::validate`](crate::Packed::validate)): the device cannot report a corrupt one.
 /// `spill` holds at least the words that the header declares as used; it is `None` when they are
 /// none.
@@ -64,19 +63,17 @@ pub(super) fn decode_with<R: Runtime>(
     if layout.blocks() == 0 {
         return Ok(());
     }
+    let geometry = Geometry::from(layout);
+    let team_bytes = (4 * staged_rows(geometry) * STREAMS) as usize;
+    let cubes = Cubes::new(client, TABLE_BYTES, team_bytes, RESIDENT, has_u64)?;
 
-    let geometry = Geometry::from(layout.profile());
-    let staged = TABLE_BYTES + (geometry.words * STREAMS * 4) as usize;
-    let stage = client.properties().hardware.max_shared_memory_size >= staged;
-    let shared_memory = if stage { staged } else { TABLE_BYTES + 4 };
-    let cube_dim = cube_dim(client, shared_memory)?;
-
+    let (grid, teams) = cubes.grid(client, layout.blocks());
     // SAFETY: sizes were checked above, and the kernel's indices stay below them.
     unsafe {
         kernel::decode::launch_unchecked::<R>(
             client,
-            persistent_grid(client, layout.blocks(), shared_memory),
-            cube_dim,
+            grid,
+            cubes.dim,
             blob.head(),
             blob.plane(),
             blob.streams(),
@@ -84,11 +81,13 @@ pub(super) fn decode_with<R: Runtime>(
             output.wide(&blob),
             output.narrow(),
             layout.values() as u32,
+            layout.capacity(),
+            teams,
             output.row_len,
             output.row_pitch,
             geometry,
             output.access,
-            Means { stage, has_u64 },
+            cubes.means,
         );
     }
     Ok(())

@@ -4,53 +4,86 @@ use cubecl::prelude::*;
 use cubecl::server::Handle;
 
 use super::LaunchError;
-use super::bind::{
-    BUFFER_ALIGNMENT, Blob, Dense, DenseLayout, bind, check_buffer, cube_dim, has_u64,
-    persistent_grid,
-};
+use super::bind::{BUFFER_ALIGNMENT, Blob, Cubes, Dense, DenseLayout, bind, check_buffer, has_u64};
 use crate::codebook::templates;
-use crate::kernels::codebook::{Choice, choose};
+use crate::kernels::codebook::Choice;
 use crate::kernels::encode as kernel;
 use crate::kernels::geometry::Geometry;
+use crate::kernels::record::NOTES;
 use crate::layout::STREAMS;
-use crate::{CodecConfig, PackedLayout};
+use crate::{CodecError, Family, PackedLayout};
 
-/// Shared memory beside the staged streams: the codes, and the code table with its counts.
-const TABLE_BYTES: usize = 4 * (256 + 32 + 9 + 1);
-/// Shared memory of the codebook kernel, rounded up.
-const CODEBOOK_BYTES: usize = 20 * 1024;
+/// Shared memory beside the teams': the code's choice, the codes, the code table with its counts.
+const TABLE_BYTES: usize = 4 * 1024 + 512;
+/// Cubes that find registers on an H200's multiprocessor.
+const RESIDENT: u32 = 5;
+
+/// Counters that encodes share: one after the other they leave them as they found them, zero.
+///
+/// Launches that may run at the same time, on different streams, need tickets of their own.
+#[derive(Clone, Debug)]
+pub struct Tickets(Handle);
+
+impl Tickets {
+    /// New counters.
+    pub fn new<R: Runtime>(client: &ComputeClient<R>) -> Self {
+        Self(client.create_from_slice(&[0; 256]))
+    }
+}
 
 /// Encodes dense BF16 values on the device. Returns at once; the work is queued on the stream.
 ///
 /// `blob` has at least [`PackedLayout::blob_bytes`] and `spill` at least
 /// [`PackedLayout::spill_bound_bytes`] bytes, neither needs to be cleared, and both start at
-/// multiples of [`BUFFER_ALIGNMENT`]. How much of the spill was used stands in the blob's header.
+/// multiples of [`BUFFER_ALIGNMENT`]. The header says how much of either was used.
 ///
 /// # Errors
 /// [`LaunchError`] if sizes, offsets or the device's limits forbid the launch; nothing is launched
 /// then.
+#[allow(clippy::too_many_arguments, reason = "each is a buffer or its layout")]
 pub fn encode<R: Runtime>(
     client: &ComputeClient<R>,
     input: Handle,
     dense: DenseLayout,
-    config: &CodecConfig,
+    family: Family,
+    layout: &PackedLayout,
     blob: Handle,
     spill: Handle,
-) -> Result<PackedLayout, LaunchError> {
-    encode_with(client, input, dense, config, blob, spill, has_u64(client))
+    tickets: &Tickets,
+) -> Result<(), LaunchError> {
+    let has_u64 = has_u64(client);
+    encode_with(
+        client, input, dense, family, layout, blob, spill, tickets, has_u64,
+    )
 }
 
 /// [`encode`] with or without 64-bit integers.
+#[allow(clippy::too_many_arguments)]
 pub(super) fn encode_with<R: Runtime>(
     client: &ComputeClient<R>,
     input: Handle,
     dense: DenseLayout,
-    config: &CodecConfig,
+    family: Family,
+    layout: &PackedLayout,
     blob: Handle,
     spill: Handle,
+    tickets: &Tickets,
     has_u64: bool,
-) -> Result<PackedLayout, LaunchError> {
-    let layout = PackedLayout::new(dense.values(), config.profile)?;
+) -> Result<(), LaunchError> {
+    if dense.values() != layout.values() {
+        // One that is too large for any layout is told so.
+        let values = dense.values() as u64;
+        if values > crate::layout::MAX_VALUES {
+            return Err(LaunchError::Codec(CodecError::TooManyValues {
+                values,
+                limit: crate::layout::MAX_VALUES,
+            }));
+        }
+        return Err(LaunchError::ValueCount {
+            dense: dense.values(),
+            packed: layout.values(),
+        });
+    }
     // Without values the input is never read, and may be too small to be bound.
     let input = if layout.values() == 0 {
         blob.clone()
@@ -58,7 +91,7 @@ pub(super) fn encode_with<R: Runtime>(
         input
     };
     let input = Dense::new(input, dense)?;
-    let blob = Blob::new(blob, layout)?;
+    let blob = Blob::new(blob, *layout)?;
     check_buffer(
         "spill",
         &spill,
@@ -66,56 +99,55 @@ pub(super) fn encode_with<R: Runtime>(
         BUFFER_ALIGNMENT,
     )?;
 
-    let geometry = Geometry::from(config.profile);
-    let values = layout.values() as u32;
-    let range = templates(config.family).unwrap_or(0..0);
+    let geometry = Geometry::from(layout);
+    let profile = layout.profile().code() as u32;
+    let range = templates(family).unwrap_or(0..0);
     let choice = Choice {
         first: range.start,
         end: range.end,
     };
-    let codebook_dim = cube_dim(client, CODEBOOK_BYTES)?;
-    let shared_memory = TABLE_BYTES + (geometry.words * STREAMS * 4) as usize;
-    let block_dim = cube_dim(client, shared_memory)?;
-
-    // SAFETY: sizes were checked above, and the kernel's indices stay below them.
-    unsafe {
-        choose::launch_unchecked::<R>(
-            client,
-            CubeCount::Static(1, 1, 1),
-            codebook_dim,
-            blob.head(),
-            input.narrow(),
-            values,
-            input.row_len,
-            input.row_pitch,
-            config.profile.code() as u32,
-            geometry,
-            choice,
-            input.access,
-        );
-    }
+    let team_bytes = (4 * layout.max_stream_words() * STREAMS) as usize + (4 * NOTES) as usize;
+    let cubes = Cubes::new(client, TABLE_BYTES, team_bytes, RESIDENT, has_u64)?;
     if layout.blocks() == 0 {
-        return Ok(layout);
+        // SAFETY: the head has at least 64 words, and the kernel checks its length.
+        unsafe {
+            kernel::encode_nothing::launch_unchecked::<R>(
+                client,
+                CubeCount::Static(1, 1, 1),
+                cubes.dim,
+                blob.head(),
+                profile,
+                geometry,
+            );
+        }
+        return Ok(());
     }
-    // SAFETY: as above; spilled records stay below the bound that was checked.
+    let (grid, teams) = cubes.grid(client, layout.blocks());
+    // SAFETY: sizes were checked above, and the kernel's indices stay below them; records stay below the bound that was
+    // checked.
     unsafe {
         kernel::encode::launch_unchecked::<R>(
             client,
-            persistent_grid(client, layout.blocks(), shared_memory),
-            block_dim,
+            grid,
+            cubes.dim,
             blob.head(),
             blob.plane(),
             blob.streams(),
             bind(&spill, spill.size_in_used() / 4),
+            bind(&tickets.0, 2),
             input.wide(&blob),
             input.narrow(),
-            values,
+            layout.values() as u32,
+            layout.capacity(),
+            teams,
             input.row_len,
             input.row_pitch,
+            profile,
             geometry,
+            choice,
             input.access,
-            has_u64,
+            cubes.means,
         );
     }
-    Ok(layout)
+    Ok(())
 }

@@ -11,7 +11,7 @@ mod transfer;
 
 pub use bind::{BUFFER_ALIGNMENT, DenseLayout};
 pub use decode::decode;
-pub use encode::encode;
+pub use encode::{Tickets, encode};
 pub use error::LaunchError;
 pub use transfer::{decode_packed, encode_to_host, read, upload};
 
@@ -22,7 +22,7 @@ mod tests {
 
     use super::decode::decode_with;
     use super::encode::encode_with;
-    use super::{DenseLayout, read, upload};
+    use super::{DenseLayout, Tickets, read, upload};
     use crate::{CodecConfig, PackedLayout, Profile, host};
 
     /// Three blocks, the last short: some exponents frequent, all possible, in the first block
@@ -56,18 +56,24 @@ mod tests {
             true => vec![false, true],
             false => vec![false],
         };
-        // Together they stage blocks in shared memory and do not, where that has 32 KiB.
-        for profile in [Profile::Clean, Profile::Medium] {
+        let tickets = Tickets::new(&client);
+        for profile in [Profile::Auto, Profile::Clean] {
             let config = CodecConfig::default().with_profile(profile);
             let layout = PackedLayout::new(values.len(), profile).unwrap();
             for &has_u64 in &choices {
                 let blob = client.empty(layout.blob_bytes() as usize);
                 let spill = client.empty(layout.spill_bound_bytes() as usize);
                 let (from, to) = (input.clone(), blob.clone());
-                encode_with(&client, from, dense, &config, to, spill.clone(), has_u64).unwrap();
+                let (family, rest) = (config.family, spill.clone());
+                encode_with(
+                    &client, from, dense, family, &layout, to, rest, &tickets, has_u64,
+                )
+                .unwrap();
                 let packed = read(&client, &layout, blob, spill).unwrap();
                 assert!(host::decode(&packed).unwrap() == values);
-                let (blob, spill) = upload(&client, &host::encode(&values, &config).unwrap());
+                let packed = host::encode(&values, &config).unwrap();
+                let layout = packed.layout().unwrap();
+                let (blob, spill) = upload(&client, &packed);
                 let output =
                     client.create_from_slice(bytemuck::cast_slice(&vec![0u16; padded.len()]));
                 decode_with(

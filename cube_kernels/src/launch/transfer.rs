@@ -3,8 +3,8 @@
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 
-use super::{DenseLayout, LaunchError, decode, encode};
-use crate::header::SPILL_WORDS_WORD;
+use super::{DenseLayout, LaunchError, Tickets, decode, encode};
+use crate::header::RECORDS_END_WORD;
 use crate::{CodecConfig, Packed, PackedLayout};
 
 /// Encodes on the device and reads the packed form back. Waits for the device.
@@ -20,7 +20,18 @@ pub fn encode_to_host<R: Runtime>(
     let layout = PackedLayout::new(dense.values(), config.profile)?;
     let blob = client.empty(layout.blob_bytes() as usize);
     let spill = client.empty((layout.spill_bound_bytes() as usize).max(4));
-    encode(client, input, dense, config, blob.clone(), spill.clone())?;
+    let tickets = Tickets::new(client);
+    let (to, rest) = (blob.clone(), spill.clone());
+    encode(
+        client,
+        input,
+        dense,
+        config.family,
+        &layout,
+        to,
+        rest,
+        &tickets,
+    )?;
     read(client, &layout, blob, spill)
 }
 
@@ -37,7 +48,7 @@ pub fn read<R: Runtime>(
     spill: Handle,
 ) -> Result<Packed, LaunchError> {
     let blob = read_words(client, blob, layout.blob_bytes())?;
-    let used = blob[SPILL_WORDS_WORD] as u64 * 4;
+    let used = layout.spill_words(blob[RECORDS_END_WORD]) * 4;
     let spill = match used {
         0 => Vec::new(),
         _ => read_words(client, spill, used)?,

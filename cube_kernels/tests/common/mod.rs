@@ -2,8 +2,8 @@
 
 #![allow(dead_code)]
 
-use lct_kernels::header::{DIRECTORY_WORD, SPILL_WORDS_WORD};
-use lct_kernels::layout::{MARKER_WORDS, NO_SPILL, STREAMS};
+use lct_kernels::header::DIRECTORY_WORD;
+use lct_kernels::layout::{DirectoryEntry, RAW};
 use lct_kernels::{CodecConfig, Family, Packed, Profile};
 
 /// Every profile with every family.
@@ -16,9 +16,9 @@ pub fn configs() -> impl Iterator<Item = CodecConfig> {
 }
 
 /// Lengths around every boundary of the format.
-pub const LENGTHS: [usize; 19] = [
-    0, 1, 2, 7, 8, 9, 255, 2047, 2048, 2049, 4095, 4096, 4097, 32_768, 32_769, 65_535, 65_536,
-    65_537, 200_003,
+pub const LENGTHS: [usize; 22] = [
+    0, 1, 2, 7, 8, 9, 255, 256, 257, 2047, 2048, 2049, 4095, 4096, 4097, 8191, 8192, 8193, 32_769,
+    65_536, 65_537, 200_003,
 ];
 
 /// A small generator: reproducible, and no dependency.
@@ -92,9 +92,9 @@ pub fn bursts(n: usize) -> Vec<u16> {
     let mut random = Random(13);
     let mut values = normal(n, 17);
     for (i, value) in values.iter_mut().enumerate() {
-        // Every second value of one granule in 256, always the same stream's.
-        let (row, chunk) = (i / 2048, i / 8 % 256);
-        if (chunk + 37 * row).is_multiple_of(256) {
+        // One value of one granule in 32, always the same stream's.
+        let (row, chunk) = (i / 256, i / 8 % 32);
+        if (chunk + 5 * row).is_multiple_of(32) && i.is_multiple_of(8) {
             *value = random.bits() as u16;
         }
     }
@@ -128,60 +128,48 @@ pub fn kinds(n: usize) -> Vec<(&'static str, Vec<u16>)> {
     ]
 }
 
-/// Panics unless both packed forms are equal: byte for byte, spill records by the directory,
-/// because an atomic addition places them on the device.
+/// Panics unless both packed forms are equal byte for byte once the records stand in the order of the blocks: an atomic
+/// addition places them on the device.
 pub fn assert_same(what: &str, left: &Packed, right: &Packed) {
+    let (left, right) = (left.compact().unwrap(), right.compact().unwrap());
     let layout = left.layout().unwrap();
     assert_eq!(right.layout().unwrap(), layout, "{what}");
-    assert_eq!(left.blob.len(), right.blob.len(), "{what}");
-    let directory = DIRECTORY_WORD..DIRECTORY_WORD + layout.blocks() as usize;
-    for (index, (a, b)) in left.blob.iter().zip(&right.blob).enumerate() {
-        if !directory.contains(&index) {
-            assert_eq!(a, b, "{what}: blob word {index}, {layout:?}");
+    for (name, left, right) in [
+        ("blob", &left.blob, &right.blob),
+        ("spill", &left.spill, &right.spill),
+    ] {
+        assert_eq!(left.len(), right.len(), "{what}: {name}");
+        for (index, (a, b)) in left.iter().zip(right).enumerate() {
+            assert_eq!(a, b, "{what}: {name} word {index}, {layout:?}");
         }
     }
-    assert_eq!(left.spill.len(), right.spill.len(), "{what}");
-    for block in 0..layout.blocks() {
-        assert_eq!(
-            record(left, block),
-            record(right, block),
-            "{what}: block {block}"
-        );
-    }
 }
 
-/// A block's spill record.
-pub fn record(packed: &Packed, block: u32) -> Option<&[u32]> {
+/// How a block is stored.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Stored {
+    /// In its rows alone.
+    Rows,
+    /// With at most so many extra words in a stream.
+    Extra(u32),
+    /// A byte for each exponent.
+    Raw,
+}
+
+/// How block `block` is stored.
+pub fn stored(packed: &Packed, block: u32) -> Stored {
     let layout = packed.layout().unwrap();
-    let offset = packed.blob[DIRECTORY_WORD + block as usize];
-    if offset == NO_SPILL {
-        return None;
+    let directory = match layout.profile() {
+        Profile::Auto => &packed.blob[DIRECTORY_WORD..],
+        _ => &packed.spill[..],
+    };
+    let entry = directory
+        .get(2 * block as usize..)
+        .and_then(|words| DirectoryEntry::read([*words.first()?, *words.get(1)?]));
+    match entry {
+        None => Stored::Rows,
+        Some(entry) if entry.rows == RAW => Stored::Raw,
+        Some(entry) if entry.extra == 0 => Stored::Rows,
+        Some(entry) => Stored::Extra(entry.extra),
     }
-    let record = &packed.spill[offset as usize..];
-    let shape = layout.block(block);
-    let spilled: u32 = (0..STREAMS)
-        .map(|stream| {
-            let marker = record[stream as usize / 2] >> (16 * (stream % 2)) & 0xffff;
-            (shape.stream_count(stream) - marker).div_ceil(4)
-        })
-        .sum();
-    Some(&record[..(MARKER_WORDS + spilled) as usize])
-}
-
-/// How many of a block's streams spilled.
-pub fn spilled_streams(packed: &Packed, block: u32) -> usize {
-    let shape = packed.layout().unwrap().block(block);
-    record(packed, block).map_or(0, |record| {
-        (0..STREAMS)
-            .filter(|&stream| {
-                let marker = record[stream as usize / 2] >> (16 * (stream % 2)) & 0xffff;
-                marker < shape.stream_count(stream)
-            })
-            .count()
-    })
-}
-
-/// Words of spill that a packed form's header declares.
-pub fn spill_words(packed: &Packed) -> u32 {
-    packed.blob[SPILL_WORDS_WORD]
 }

@@ -128,6 +128,16 @@ pub struct TrainArgs {
     #[arg(long)]
     pub resume: bool,
 
+    /// Folder for samples of weights, gradients, optimizer state and activations.
+    #[arg(long, value_name = "DIR")]
+    pub capture: Option<PathBuf>,
+    /// Steps after which samples are written, separated by commas.
+    #[arg(long, value_name = "STEPS", value_delimiter = ',')]
+    pub capture_steps: Vec<usize>,
+    /// The most values that are kept of one tensor, from its middle.
+    #[arg(long, default_value_t = 262_144)]
+    pub capture_values: usize,
+
     /// Train on this text [default: the preset's corpus].
     #[arg(long, value_name = "FILE")]
     pub corpus: Option<PathBuf>,
@@ -173,6 +183,21 @@ impl TrainArgs {
                 });
             }
         }
+        match (&self.capture, self.capture_steps.is_empty()) {
+            (None, false) => {
+                return Err(Error::MissingFlag {
+                    flag: "--capture-steps",
+                    needs: "--capture DIR",
+                });
+            }
+            (Some(_), true) => {
+                return Err(Error::MissingFlag {
+                    flag: "--capture",
+                    needs: "--capture-steps, such as 1,100,1000",
+                });
+            }
+            (None, true) | (Some(_), false) => {}
+        }
         let at_least_one = "at least 1";
         let positive = "a positive number";
         let check = |good: bool, flag, value: String, range| {
@@ -188,6 +213,20 @@ impl TrainArgs {
             self.steps > 0,
             "--steps",
             self.steps.to_string(),
+            at_least_one,
+        )?;
+        for step in &self.capture_steps {
+            check(
+                (1..=self.steps).contains(step),
+                "--capture-steps",
+                step.to_string(),
+                "at least 1 and at most --steps",
+            )?;
+        }
+        check(
+            self.capture_values > 0,
+            "--capture-values",
+            self.capture_values.to_string(),
             at_least_one,
         )?;
         check(batch > 0, "--batch", batch.to_string(), at_least_one)?;

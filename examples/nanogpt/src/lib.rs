@@ -3,6 +3,7 @@
 //! Nothing in this library knows of a particular backend. The program's `backend.rs` chooses the type, and that is
 //! the only place where losslessly compressed tensors are mentioned.
 
+pub mod capture;
 pub mod checkpoint;
 pub mod cli;
 pub mod compare;
@@ -12,6 +13,7 @@ pub mod error;
 pub mod generate;
 pub mod memory;
 pub mod model;
+pub mod observe;
 pub mod optim;
 pub mod preset;
 pub mod progress;

@@ -1,5 +1,6 @@
 //! The model: a pre-norm GPT from elementary operations.
 
+use crate::observe::Observer;
 use burn::{
     config::Config,
     module::{Initializer, Module, ModuleVisitor, Param},
@@ -99,16 +100,29 @@ impl<B: Backend> Gpt<B> {
     /// # Panics
     /// When the sequence is longer than the context.
     pub fn forward(&self, tokens: Tensor<B, 2, Int>) -> Tensor<B, 3> {
+        self.forward_observed(tokens, &mut ())
+    }
+
+    /// [`forward`](Self::forward), with somebody looking on.
+    fn forward_observed<O: Observer<B>>(
+        &self,
+        tokens: Tensor<B, 2, Int>,
+        observer: &mut O,
+    ) -> Tensor<B, 3> {
         let [_, sequence] = tokens.dims();
         let device = tokens.device();
         let positions = Tensor::<B, 1, Int>::arange(0..sequence as i64, &device).unsqueeze();
         let future = Tensor::<B, 2, Bool>::tril_mask([sequence, sequence], 0, &device);
 
-        let mut x = self.token.forward(tokens) + self.position.forward(positions);
-        for block in &self.blocks {
-            x = block.forward(x, &future);
+        let x = self.token.forward(tokens) + self.position.forward(positions);
+        let mut x = observer.pass("residual", "embedding", x);
+        for (index, block) in self.blocks.iter().enumerate() {
+            observer.enter(Some(index));
+            x = block.forward(x, &future, observer);
         }
-        self.head.forward(self.norm.forward(x))
+        observer.enter(None);
+        let x = observer.pass("ln_out", "norm", self.norm.forward(x));
+        observer.pass("logits", "head", self.head.forward(x))
     }
 
     /// The negative log likelihood of each target, in nats: the mean of it is the loss.
@@ -117,10 +131,22 @@ impl<B: Backend> Gpt<B> {
     /// - `tokens` and `targets`: `[batch, sequence]`
     /// - result: `[batch * sequence]`
     pub fn surprise(&self, tokens: Tensor<B, 2, Int>, targets: Tensor<B, 2, Int>) -> Tensor<B, 1> {
-        let logits = self.forward(tokens);
+        self.surprise_observed(tokens, targets, &mut ())
+    }
+
+    /// [`surprise`](Self::surprise), with somebody looking on.
+    pub fn surprise_observed<O: Observer<B>>(
+        &self,
+        tokens: Tensor<B, 2, Int>,
+        targets: Tensor<B, 2, Int>,
+        observer: &mut O,
+    ) -> Tensor<B, 1> {
+        let logits = self.forward_observed(tokens, observer);
         let [batch, sequence, vocabulary] = logits.dims();
         let rows = batch * sequence;
-        log_softmax(logits.reshape([rows, vocabulary]), 1)
+        let log_probs = log_softmax(logits.reshape([rows, vocabulary]), 1);
+        observer
+            .pass("log_softmax", "loss", log_probs)
             .gather(1, targets.reshape([rows, 1]))
             .reshape([rows])
             .neg()
@@ -138,12 +164,21 @@ pub struct Block<B: Backend> {
 
 impl<B: Backend> Block<B> {
     /// `[batch, sequence, width]` to the same.
-    fn forward(&self, x: Tensor<B, 3>, future: &Tensor<B, 2, Bool>) -> Tensor<B, 3> {
-        let x = x.clone()
-            + self
-                .attention
-                .forward(self.attention_norm.forward(x), future);
-        x.clone() + self.mlp.forward(self.mlp_norm.forward(x))
+    fn forward<O: Observer<B>>(
+        &self,
+        x: Tensor<B, 3>,
+        future: &Tensor<B, 2, Bool>,
+        observer: &mut O,
+    ) -> Tensor<B, 3> {
+        let residual = x.clone();
+        let x = observer.pass("ln_out", "attention_norm", self.attention_norm.forward(x));
+        let x = residual + self.attention.forward(x, future, observer);
+        let x = observer.pass("residual", "attention", x);
+
+        let residual = x.clone();
+        let x = observer.pass("ln_out", "mlp_norm", self.mlp_norm.forward(x));
+        let x = residual + self.mlp.forward(x, observer);
+        observer.pass("residual", "mlp", x)
     }
 }
 
@@ -157,7 +192,12 @@ pub struct Attention<B: Backend> {
 
 impl<B: Backend> Attention<B> {
     /// `[batch, sequence, width]` to the same; `future` is true where a query may not look.
-    fn forward(&self, x: Tensor<B, 3>, future: &Tensor<B, 2, Bool>) -> Tensor<B, 3> {
+    fn forward<O: Observer<B>>(
+        &self,
+        x: Tensor<B, 3>,
+        future: &Tensor<B, 2, Bool>,
+        observer: &mut O,
+    ) -> Tensor<B, 3> {
         let [batch, sequence, width] = x.dims();
         let head = width / self.heads;
 
@@ -169,15 +209,21 @@ impl<B: Backend> Attention<B> {
                 .swap_dims(1, 2)
         };
         let (query, key, value) = (part(0), part(1), part(2));
+        let query = observer.pass("q", "attention", query);
+        let key = observer.pass("k", "attention", key);
+        let value = observer.pass("v", "attention", value);
 
         let scores = query
             .matmul(key.swap_dims(2, 3))
             .div_scalar((head as f64).sqrt());
+        let scores = observer.pass("scores", "attention", scores);
         let scores = scores.mask_fill(future.clone().unsqueeze(), f32::NEG_INFINITY);
-        let mixed = softmax(scores, 3).matmul(value);
+        let probs = observer.pass("probs", "attention", softmax(scores, 3));
+        let mixed = probs.matmul(value);
 
+        let mixed = mixed.swap_dims(1, 2).reshape([batch, sequence, width]);
         self.out
-            .forward(mixed.swap_dims(1, 2).reshape([batch, sequence, width]))
+            .forward(observer.pass("attn_out", "attention", mixed))
     }
 }
 
@@ -190,8 +236,10 @@ pub struct Mlp<B: Backend> {
 
 impl<B: Backend> Mlp<B> {
     /// `[batch, sequence, width]` to the same.
-    fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        self.down.forward(gelu(self.up.forward(x)))
+    fn forward<O: Observer<B>>(&self, x: Tensor<B, 3>, observer: &mut O) -> Tensor<B, 3> {
+        let x = observer.pass("gelu_in", "mlp", self.up.forward(x));
+        let x = observer.pass("gelu_out", "mlp", gelu(x));
+        self.down.forward(x)
     }
 }
 

@@ -1,14 +1,19 @@
 //! Burn's optimizers behind one type, so that the training loop is compiled once for both.
 
-use crate::{Error, checkpoint::Bf16Recorder, digest, model::Gpt};
+use crate::{
+    Error,
+    checkpoint::{Bf16Recorder, Bf16Settings},
+    digest,
+    model::Gpt,
+};
 use burn::{
     module::ParamId,
     optim::{
         AdamW, AdamWConfig, GradientsParams, Optimizer, Sgd, SgdConfig, adaptor::OptimizerAdaptor,
         momentum::MomentumConfig,
     },
-    record::{Recorder, RecorderError},
-    tensor::backend::AutodiffBackend,
+    record::{Record, Recorder, RecorderError},
+    tensor::{Tensor, backend::AutodiffBackend},
 };
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -74,6 +79,35 @@ impl<B: AutodiffBackend> Optim<B> {
                 let mut record = optim.to_record();
                 digest::state(order, |id| record.remove(id))
             }
+        }
+    }
+
+    /// The tensors of a parameter's state, each with its kind; none before the first step.
+    pub fn moments<const D: usize>(
+        &self,
+        id: ParamId,
+        device: &B::Device,
+    ) -> Vec<(&'static str, Tensor<B::InnerBackend, D>)> {
+        match self {
+            Self::Sgd(optim) => {
+                let record = optim.to_record().remove(&id);
+                let momentum = record.and_then(|record| record.into_state::<D>().momentum);
+                // Burn shows the velocity only as it is recorded.
+                let velocity = momentum.map(|state| state.into_item::<Bf16Settings>().velocity);
+                let tensor =
+                    |item| Tensor::<B::InnerBackend, D>::from_item::<Bf16Settings>(item, device);
+                velocity
+                    .into_iter()
+                    .map(|item| ("momentum", tensor(item)))
+                    .collect()
+            }
+            Self::AdamW(optim) => match optim.to_record().remove(&id) {
+                Some(record) => {
+                    let state = record.into_state::<D>().momentum;
+                    vec![("moment_1", state.moment_1), ("moment_2", state.moment_2)]
+                }
+                None => Vec::new(),
+            },
         }
     }
 

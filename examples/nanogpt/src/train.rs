@@ -1,9 +1,11 @@
 //! The training loop.
 
 use crate::{
-    Error, checkpoint,
+    Error,
+    capture::Capture,
+    checkpoint,
     cli::TrainArgs,
-    data::{self, Dataset},
+    data::{self, Batch, Dataset},
     digest,
     generate::{self, Sampling},
     memory::{self, Peaks, Probe, Usage, Watch},
@@ -122,6 +124,7 @@ impl<B: AutodiffBackend> Run<'_, B> {
             (start, model, optim) = checkpoint::load(dir, &identity, model, optim, self.device)?;
         }
 
+        let capture = Capture::new(args, self.plan.model.layers)?;
         let end = until.unwrap_or(args.steps).min(args.steps);
         let progress = Progress::new(args.steps, start, args.quiet);
         let (mut steps, mut validation) = (Vec::new(), Vec::new());
@@ -144,6 +147,17 @@ impl<B: AutodiffBackend> Run<'_, B> {
                 .filter(|_| last || is_due(done, args.save_every))
             {
                 checkpoint::save(dir, done, &identity, &model, &optim)?;
+            }
+            if let Some(capture) = capture.as_ref().filter(|capture| capture.is_due(done)) {
+                let path = capture.take(
+                    done,
+                    &identity,
+                    &model,
+                    &optim,
+                    self.batch(index),
+                    self.device,
+                )?;
+                progress.note(&format!("step {done}: samples in {}", path.display()));
             }
         }
         progress.finish();
@@ -188,12 +202,7 @@ impl<B: AutodiffBackend> Run<'_, B> {
         let watch = watched.then(|| Watch::start(self.probe.usage.clone()));
         let clock = Instant::now();
 
-        let batch = self
-            .plan
-            .data
-            .train
-            .random_batch(args.seed, index, args.batch());
-        let (tokens, targets) = batch.upload::<B>(self.device);
+        let (tokens, targets) = self.batch(index).upload::<B>(self.device);
         let surprise = model.surprise(tokens, targets);
         let by_token = surprise.clone().inner();
         let loss = surprise.mean();
@@ -239,6 +248,13 @@ impl<B: AutodiffBackend> Run<'_, B> {
                 step_ms,
             },
         ))
+    }
+
+    /// The training batch of a step.
+    fn batch(&self, index: usize) -> Batch {
+        let args = &self.plan.args;
+        let train = &self.plan.data.train;
+        train.random_batch(args.seed, index, args.batch())
     }
 
     /// The mean loss over the validation batches, weighted equally.

@@ -20,7 +20,9 @@ use nanogpt::{
     tokenizer::Tokenizer,
     train::Plan,
 };
+use safetensors::{Dtype, SafeTensors};
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
@@ -150,6 +152,27 @@ fn settings_that_do_not_fit_are_refused() {
     assert!(matches!(
         refused(&["--lr", "nan"]),
         Error::OutOfRange { flag: "--lr", .. }
+    ));
+    assert!(matches!(
+        refused(&["--capture", "samples"]),
+        Error::MissingFlag {
+            flag: "--capture",
+            ..
+        }
+    ));
+    assert!(matches!(
+        refused(&["--capture-steps", "1"]),
+        Error::MissingFlag {
+            flag: "--capture-steps",
+            ..
+        }
+    ));
+    assert!(matches!(
+        refused(&["--capture", "samples", "--capture-steps", "1,201"]),
+        Error::OutOfRange {
+            flag: "--capture-steps",
+            ..
+        }
     ));
 }
 
@@ -336,4 +359,104 @@ fn a_corpus_that_cannot_be_used_is_named() {
         matches!(&error, Error::CorpusTooSmall { needed: 17, .. }),
         "{error}"
     );
+}
+
+/// The tiny preset's first steps, without what a capture does not need.
+fn tiny_args(folder: &Path, steps: usize, optim: OptimKind) -> TrainArgs {
+    TrainArgs {
+        steps,
+        optim,
+        cache_dir: folder.join("cache"),
+        eval_batches: 1,
+        sample_tokens: 0,
+        quiet: true,
+        ..parse(&["--preset", "tiny"])
+    }
+}
+
+fn train(args: TrainArgs) -> Report {
+    let plan = Plan::new(args).unwrap();
+    plan.run::<B>(&FlexDevice, &Probe::none(), Card::default(), None)
+        .unwrap()
+}
+
+/// The values of a sample, all of them BF16.
+fn sample(samples: &SafeTensors, name: &str) -> Vec<f32> {
+    let tensor = samples.tensor(name).unwrap();
+    assert_eq!(tensor.dtype(), Dtype::BF16);
+    let (values, _) = tensor.data().as_chunks::<2>();
+    values
+        .iter()
+        .map(|&bytes| f32::from_bits(u32::from(u16::from_le_bytes(bytes)) << 16))
+        .collect()
+}
+
+#[test]
+fn samples_of_every_kind_are_captured_and_the_training_stays_the_same() {
+    let _turn = turn();
+    let folder = folder("capture");
+    let dir = folder.join("samples");
+    let plain = tiny_args(&folder, 3, OptimKind::AdamW);
+    let capturing = TrainArgs {
+        capture: Some(dir.clone()),
+        capture_steps: vec![1, 3],
+        capture_values: 4096,
+        ..plain.clone()
+    };
+    let comparison = Comparison::of(&train(plain), &train(capturing));
+    assert!(comparison.equal(), "{comparison}");
+
+    assert_eq!(fs::read_dir(&dir).unwrap().count(), 2);
+    assert!(dir.join("step-000001.safetensors").is_file());
+    let bytes = fs::read(dir.join("step-000003.safetensors")).unwrap();
+    let samples = SafeTensors::deserialize(&bytes).unwrap();
+
+    let activations =
+        "residual ln_out q k v scores probs attn_out gelu_in gelu_out logits log_softmax";
+    let mut kinds: BTreeSet<String> = activations
+        .split(' ')
+        .flat_map(|kind| [kind.to_owned(), format!("grad:{kind}")])
+        .collect();
+    kinds.extend(["weights", "gradients", "moment_1", "moment_2"].map(str::to_owned));
+    let found = samples.names().into_iter();
+    let found = found.filter_map(|name| Some(name.split_once('/')?.0.to_owned()));
+    assert_eq!(found.collect::<BTreeSet<String>>(), kinds);
+
+    for (name, count) in [
+        ("weights/token.weight", 4096),
+        ("gradients/blocks.0.attention.qkv.weight", 4096),
+        ("moment_2/norm.gamma", 64),
+        ("residual/embedding", 4096),
+        ("ln_out/blocks.1.mlp_norm", 4096),
+        ("grad:scores/blocks.1.attention", 4096),
+    ] {
+        let values = sample(&samples, name);
+        assert_eq!(values.len(), count, "{name}");
+        assert!(values.iter().any(|&value| value != 0.0), "{name}");
+    }
+    let probs = sample(&samples, "probs/blocks.0.attention");
+    assert!(probs.iter().all(|value| (0.0..=1.0).contains(value)));
+
+    // The loss is the mean over 512 tokens of the target's negative log probability, and 4096 values are 8 rows.
+    let gradient = sample(&samples, "grad:log_softmax/loss");
+    let (targets, others): (Vec<f32>, Vec<f32>) =
+        gradient.into_iter().partition(|&value| value != 0.0);
+    assert_eq!(targets, [-1.0 / 512.0; 8]);
+    assert_eq!(others.len(), 4096 - 8);
+}
+
+#[test]
+fn momentum_is_captured_too() {
+    let _turn = turn();
+    let folder = folder("capture-momentum");
+    train(TrainArgs {
+        capture: Some(folder.join("samples")),
+        capture_steps: vec![1],
+        ..tiny_args(&folder, 1, OptimKind::Sgd)
+    });
+    let bytes = fs::read(folder.join("samples/step-000001.safetensors")).unwrap();
+    let samples = SafeTensors::deserialize(&bytes).unwrap();
+    let momentum = sample(&samples, "momentum/head.weight");
+    assert_eq!(momentum.len(), 64 * 512);
+    assert!(momentum.iter().any(|&value| value != 0.0));
 }
