@@ -39,7 +39,7 @@ pub struct LctConfig {
     pub hot_window: HotWindow,
     /// The smallest tensor, in elements, that is ever packed. Smaller ones stay dense.
     pub min_elements: usize,
-    /// The stream capacity: how many bits per exponent the packed form allots.
+    /// How much room the packed form gives to exponents: what they need, or a fixed number of bits.
     pub profile: Profile,
     /// Where the Huffman code comes from.
     pub family: Family,
@@ -123,7 +123,8 @@ impl LctConfig {
         if self.min_elements == 0 {
             return Err(ConfigError::MinElements { given: 0 });
         }
-        let needed = 128 * 1024;
+        // A block holds at most 8,192 values, and none spills more than a byte for each.
+        let needed = 8192;
         if self.spill_reserve < needed {
             return Err(ConfigError::SpillReserve {
                 given: self.spill_reserve,

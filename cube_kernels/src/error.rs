@@ -136,7 +136,7 @@ pub enum CodecError {
     },
     /// A directory entry and its record disagree about the record's size.
     #[error(
-        "block {block}: {rows} rows and {extra} extra half-words at most in {words} words; its counts prescribe {expected} words"
+        "block {block}: {rows} rows and {extra} extra half-words at most in {words} words; its counts prescribe {expected} words (0: they cannot be)"
     )]
     Record {
         /// Block.
@@ -147,7 +147,7 @@ pub enum CodecError {
         extra: u32,
         /// Words that the entry states.
         words: u32,
-        /// Words that the counts prescribe.
+        /// Words that the counts prescribe; 0 if rows and counts cannot be.
         expected: u32,
     },
     /// A stream holds bits that are no code.

@@ -18,7 +18,7 @@ pub const MAX_VALUES: u64 = u32::MAX as u64;
 pub const MAX_EXTRA: u32 = 15;
 /// Words that count each stream's extra half-words, eight counts in a word.
 pub const COUNT_WORDS: u32 = STREAMS / 8;
-/// Records start at multiples of this many words, and their lengths are multiples too.
+/// Records are placed at multiples of this many words, and their lengths are multiples too.
 pub const RECORD_ALIGN: u32 = 4;
 /// Words of a directory entry.
 pub const ENTRY_WORDS: u32 = 2;
@@ -68,7 +68,7 @@ pub struct BlockShape {
 pub struct DirectoryEntry {
     /// Place of the record's first word.
     pub place: u32,
-    /// Rows of words that every stream has.
+    /// Rows of words, one of every stream; those of shorter streams are zero.
     pub rows: u32,
     /// The most half-words that a stream has beyond them.
     pub extra: u32,
@@ -197,6 +197,7 @@ impl PackedLayout {
     }
 
     /// Words of the sign-fraction plane, padding included: whole pairs of rows.
+    #[inline]
     pub fn plane_words(&self) -> u64 {
         section((self.values as u64).div_ceil(2 * ROW_VALUES as u64) * (2 * ROW_VALUES as u64) / 4)
     }
@@ -229,7 +230,7 @@ impl PackedLayout {
     }
 
     /// Words of all blocks' records if all are raw, which is the most that they can take.
-    fn raw_words(&self) -> u64 {
+    pub(crate) fn raw_words(&self) -> u64 {
         match self.blocks() {
             0 => 0,
             blocks => {
@@ -241,7 +242,7 @@ impl PackedLayout {
 
     /// The most words the spill can take.
     ///
-    /// A record that finds too little room at the end of the blob leaves that room unused.
+    /// The places that a record would take across the end of the blob are left unused, and it gets others.
     pub fn spill_bound_words(&self) -> u64 {
         let most = self.raw_words();
         match self.blocks() {
@@ -288,16 +289,19 @@ impl BlockShape {
 
 /// The plane's word, from its block's first on, that holds the first four values of a stream's granule in row `row`: a
 /// stream's granules of two rows are neighbours, so that a GPU thread reads both at once.
+#[inline]
 pub fn plane_word(stream: u32, row: u32) -> u32 {
     (row / 2 * STREAMS + stream) * (2 * GRANULE / 4) + row % 2 * (GRANULE / 4)
 }
 
 /// The granule of row `row` that goes to stream `stream`.
+#[inline]
 pub fn chunk_of(stream: u32, row: u32) -> u32 {
     stream.wrapping_sub(ROTATION * row) % STREAMS
 }
 
 /// The stream that takes granule `chunk` of row `row`.
+#[inline]
 pub fn stream_of(chunk: u32, row: u32) -> u32 {
     (chunk + ROTATION * row) % STREAMS
 }

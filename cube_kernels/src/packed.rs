@@ -1,5 +1,7 @@
 //! A packed tensor in host memory, and its serialized form.
 
+use rayon::prelude::*;
+
 use crate::codebook::CodeLengths;
 use crate::header::{
     self, CAPACITY_WORD, DIRECTORY_WORD, ESCAPE_WORD, RECORDS_END_WORD, TABLE_WORD, TABLE_WORDS,
@@ -119,17 +121,16 @@ impl Packed {
             return Err(outside(layout, block, entry.place, entry.words, spill));
         };
         let shape = layout.block(block);
-        let expected = expected_words(layout, shape, entry, record);
-        if entry.words != expected {
-            return Err(CodecError::Record {
+        match expected_words(layout, shape, entry, record) {
+            Some(expected) if expected == entry.words => Ok(()),
+            expected => Err(CodecError::Record {
                 block,
                 rows: entry.rows,
                 extra: entry.extra,
                 words: entry.words,
-                expected,
-            });
+                expected: expected.unwrap_or(0),
+            }),
         }
-        Ok(())
     }
 
     /// The same tensor with its records in the order of the blocks and a blob that has room for exactly them: what the host
@@ -154,39 +155,47 @@ impl Packed {
         Ok(packed)
     }
 
-    /// Appends directory and records to a blob that ends where they begin.
-    pub(crate) fn append<W: AsRef<[u32]>>(
+    /// Writes the directory, and the records behind what is in the blob, or in the spill.
+    pub(crate) fn append<W: AsRef<[u32]> + Sync>(
         &mut self,
         layout: &PackedLayout,
         blocks: &[Option<(DirectoryEntry, W)>],
     ) {
-        let auto = layout.profile() == Profile::Auto;
         let mut end = 0u32;
-        let mut records = Vec::new();
         let mut directory = Vec::with_capacity(2 * blocks.len());
         for block in blocks {
             match block {
                 None => directory.extend(DirectoryEntry::NONE),
-                Some((entry, words)) => {
-                    let entry = DirectoryEntry {
-                        place: end,
-                        ..*entry
-                    };
-                    directory.extend(entry.words());
-                    records.extend_from_slice(words.as_ref());
+                Some((entry, _)) => {
+                    let place = end;
+                    directory.extend(DirectoryEntry { place, ..*entry }.words());
                     end += entry.words;
                 }
             }
         }
         self.blob[RECORDS_END_WORD] = end;
-        if auto {
+        let (records, base) = if layout.profile() == Profile::Auto {
             self.blob[CAPACITY_WORD] = end;
             self.blob[DIRECTORY_WORD..][..directory.len()].copy_from_slice(&directory);
-            self.blob.append(&mut records);
+            (&mut self.blob, layout.streams_offset_words() as usize)
         } else if end > 0 {
+            let base = directory.len();
             self.spill = directory;
-            self.spill.append(&mut records);
+            (&mut self.spill, base)
+        } else {
+            return;
+        };
+        records.resize(base + end as usize, 0);
+        let mut rest = &mut records[base..];
+        let mut copies = Vec::with_capacity(blocks.len());
+        for (entry, words) in blocks.iter().flatten() {
+            let (own, others) = rest.split_at_mut(entry.words as usize);
+            copies.push((own, words));
+            rest = others;
         }
+        copies
+            .into_par_iter()
+            .for_each(|(own, words)| own.copy_from_slice(words.as_ref()));
     }
 
     /// The serialized form: blob, spill and a CRC-32 of both, as little-endian bytes.
@@ -245,6 +254,7 @@ fn record_base(layout: &PackedLayout) -> usize {
 }
 
 /// How many half-words a stream has beyond its block's rows.
+#[inline]
 pub(crate) fn extra_halves(record: &[u32], stream: u32) -> u32 {
     record[stream as usize / 8] >> (4 * (stream % 8)) & 0xf
 }
@@ -254,29 +264,32 @@ pub(crate) fn coded_words(rows: u32, extra: u32) -> u32 {
     (COUNT_WORDS + STREAMS * rows + extra.div_ceil(2)).next_multiple_of(RECORD_ALIGN)
 }
 
-/// Words that a record has by its block's shape, its entry's rows and its own counts; 0 if they cannot be.
+/// Words that a record has by its block's shape, its entry's rows and its own counts, if they can be.
 fn expected_words(
     layout: &PackedLayout,
     shape: BlockShape,
     entry: DirectoryEntry,
     record: &[u32],
-) -> u32 {
+) -> Option<u32> {
     if entry.rows == RAW {
-        return shape.raw_words();
+        return Some(shape.raw_words());
     }
     let fixed = layout.profile() != Profile::Auto;
     if record.len() < COUNT_WORDS as usize
         || entry.rows + entry.extra.div_ceil(2) > layout.max_stream_words()
         || fixed && entry.rows != shape.stream_words
     {
-        return 0;
+        return None;
     }
     let counts = || (0..STREAMS).map(|stream| extra_halves(record, stream));
     debug_assert!(counts().all(|count| count <= MAX_EXTRA));
     if counts().max() != Some(entry.extra) {
-        return 0;
+        return None;
     }
-    coded_words(if fixed { 0 } else { entry.rows }, counts().sum())
+    Some(coded_words(
+        if fixed { 0 } else { entry.rows },
+        counts().sum(),
+    ))
 }
 
 fn outside(layout: &PackedLayout, block: u32, place: u32, words: u32, spill: u64) -> CodecError {

@@ -262,6 +262,11 @@ fn malformed_headers_are_named() {
         packed.blob[word] += change;
         assert!(matches!(packed.validate(), Err(Record { block: 0, .. })));
     }
+    // Nothing at all is no record either.
+    let mut packed = normal();
+    packed.blob[DIRECTORY_WORD + 1] = 3;
+    assert!(matches!(packed.validate(), Err(Record { words: 0, .. })));
+    assert!(Packed::from_bytes(&packed.to_bytes()).is_err());
     let mut packed = normal();
     let first = packed.layout().unwrap().streams_offset_words() as usize;
     packed.blob[first] ^= 0xf;

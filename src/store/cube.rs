@@ -116,14 +116,14 @@ impl<R: CubeRuntime> CubePacked<R> {
         let reserve = Reserve::<R>::of(&tensor.device);
         let layout = {
             let mut predictions = reserve.predictions();
-            let layout = predictions.fit(layout);
-            if !PackRequest::pays(layout.blob_bytes(), layout.dense_bytes())
-                && !predictions.retry(layout.values())
-            {
+            if !predictions.worth_a_try(layout.values()) {
                 return Err(KeptDense::Incompressible);
             }
-            layout
+            predictions.fit(layout)
         };
+        if !PackRequest::pays(layout.blob_bytes(), layout.dense_bytes()) {
+            return Err(KeptDense::Incompressible);
+        }
         let bound = layout.spill_bound_bytes();
         reserve.make_room(bound, request.spill_reserve);
 
@@ -221,12 +221,9 @@ impl<R: CubeRuntime> Shared<R> {
         let Form::Packed(buffers) = &mut *form else {
             return;
         };
-        let spill_words = match records_end(status, &buffers.layout) {
-            Ok(end) => {
-                let (layout, reserve) = (&buffers.layout, Reserve::<R>::of(&self.device));
-                reserve.predictions().observe(layout.values(), end);
-                layout.spill_words(end)
-            }
+        let layout = &buffers.layout;
+        let end = match records_end(status, layout) {
+            Ok(end) => end,
             Err(why) => {
                 tracing::error!(shape = ?self.meta.shape(), "{why}");
                 self.footprint.lose();
@@ -234,11 +231,18 @@ impl<R: CubeRuntime> Shared<R> {
                 return;
             }
         };
+        let spill_words = layout.spill_words(end);
         let spilled = 4 * spill_words;
-        if !PackRequest::pays(
-            buffers.layout.blob_bytes() + spilled,
-            buffers.layout.dense_bytes(),
-        ) {
+        let pays = PackRequest::pays(layout.blob_bytes() + spilled, layout.dense_bytes());
+        {
+            let mut predictions = Reserve::<R>::of(&self.device).predictions();
+            if pays {
+                predictions.shrank(layout.values(), end);
+            } else {
+                predictions.did_not_shrink(layout.values());
+            }
+        }
+        if !pays {
             match decode(&self.client, buffers) {
                 Ok(handle) => {
                     self.footprint.give_up(KeptDense::Incompressible);

@@ -7,11 +7,15 @@ use std::collections::{HashMap, VecDeque};
 
 use lct_kernels::PackedLayout;
 
+use super::PackRequest;
+
 /// How many earlier tensors of a size are remembered.
 const REMEMBERED: usize = 8;
 /// What is reserved beyond the most that was needed: one of so many parts.
 const SLACK_PARTS: u64 = 64;
-/// Of tensors that would not shrink, one of so many is packed again, to see whether it does now.
+/// After so many tensors of a size in succession that did not shrink, the next ones are not packed,
+const HOPELESS: u32 = 4;
+/// except one of so many, to see whether it does now.
 const RETRY: u32 = 16;
 
 /// What is known of earlier tensors, by their number of values.
@@ -20,46 +24,58 @@ pub(super) struct Predictions(HashMap<usize, History>);
 
 #[derive(Debug, Default)]
 struct History {
-    /// Words of records of the last tensors.
+    /// Words of records of the last tensors that shrank.
     words: VecDeque<u32>,
-    /// Tensors that were not packed since the last one that was.
+    /// Tensors that did not shrink since the last one that did.
+    refused: u32,
+    /// Tensors that were not packed since the last one that was tried.
     passed: u32,
 }
 
 impl Predictions {
-    /// The layout with the room that a tensor like the last ones of its size needs.
+    /// The layout with the room that a tensor like the last ones of its size needs, as long as that pays.
     pub(super) fn fit(&self, layout: PackedLayout) -> PackedLayout {
-        let most = self
-            .0
-            .get(&layout.values())
-            .and_then(|history| history.words.iter().copied().max());
+        let history = self.0.get(&layout.values());
+        let most = history.and_then(|history| history.words.iter().copied().max());
         match most {
             Some(most) => {
                 let most = u64::from(most);
-                layout.with_capacity(most + most / SLACK_PARTS)
+                let roomy = layout.with_capacity(most + most / SLACK_PARTS);
+                if PackRequest::pays(roomy.blob_bytes(), roomy.dense_bytes()) {
+                    roomy
+                } else {
+                    layout.with_capacity(most)
+                }
             }
             None => layout,
         }
     }
 
-    /// Remembers how many words of records a tensor took.
-    pub(super) fn observe(&mut self, values: usize, words: u32) {
+    /// Remembers that a tensor shrank to a form with so many words of records.
+    pub(super) fn shrank(&mut self, values: usize, words: u32) {
         let history = self.0.entry(values).or_default();
+        history.refused = 0;
         if history.words.len() == REMEMBERED {
             history.words.pop_front();
         }
         history.words.push_back(words);
     }
 
-    /// Whether a tensor that is not expected to shrink shall be packed all the same.
-    pub(super) fn retry(&mut self, values: usize) -> bool {
-        let history = self.0.entry(values).or_default();
-        history.passed += 1;
-        if history.passed < RETRY {
-            return false;
+    /// Remembers that a tensor did not shrink.
+    pub(super) fn did_not_shrink(&mut self, values: usize) {
+        self.0.entry(values).or_default().refused += 1;
+    }
+
+    /// Whether a tensor of so many values is worth a try.
+    pub(super) fn worth_a_try(&mut self, values: usize) -> bool {
+        let Some(history) = self.0.get_mut(&values) else {
+            return true;
+        };
+        if history.refused < HOPELESS {
+            return true;
         }
-        history.passed = 0;
-        true
+        history.passed = (history.passed + 1) % RETRY;
+        history.passed == 0
     }
 }
 
@@ -74,13 +90,18 @@ mod tests {
         let layout = PackedLayout::new(100_000, Profile::Auto).unwrap();
         let mut predictions = Predictions::default();
         assert_eq!(predictions.fit(layout), layout);
-        predictions.observe(100_000, 8000);
-        predictions.observe(100_000, 6400);
+        predictions.shrank(100_000, 8000);
+        predictions.shrank(100_000, 6400);
         assert_eq!(predictions.fit(layout).capacity(), 8128);
         for _ in 0..REMEMBERED {
-            predictions.observe(100_000, 6400);
+            predictions.shrank(100_000, 6400);
         }
         assert_eq!(predictions.fit(layout).capacity(), 6500);
+        // What just paid is not refused for its slack.
+        let barely = layout.with_capacity(u64::from(layout.capacity()) * 236 / 100);
+        assert!(PackRequest::pays(barely.blob_bytes(), barely.dense_bytes()));
+        predictions.shrank(100_000, barely.capacity());
+        assert_eq!(predictions.fit(layout), barely);
         let other = PackedLayout::new(100_001, Profile::Auto).unwrap();
         assert_eq!(predictions.fit(other), other);
         // What each stream owns is fixed.
@@ -89,9 +110,16 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_shrink_is_tried_again_at_times() {
+    fn what_never_shrinks_is_tried_again_at_times() {
         let mut predictions = Predictions::default();
-        let tried = (0..64).filter(|_| predictions.retry(5)).count();
+        for _ in 0..HOPELESS {
+            assert!(predictions.worth_a_try(5));
+            predictions.did_not_shrink(5);
+        }
+        let tried = (0..64).filter(|_| predictions.worth_a_try(5)).count();
         assert_eq!(tried, 4);
+        assert!(predictions.worth_a_try(6));
+        predictions.shrank(5, 100);
+        assert!(predictions.worth_a_try(5));
     }
 }

@@ -1,6 +1,6 @@
 //! Bounds the worst-case spill of encodes whose outcome the host does not know yet.
 //!
-//! An encode may spill up to a bound that is known beforehand, and almost never spills anything. So the bound is
+//! An encode may spill up to a bound that is known beforehand, and rarely spills anything but the first of its size. So the bound is
 //! reserved, and given back when the encode's status has been read. Statuses are read in batches: one batch gathers
 //! while the device works towards the one before. The host waits only when both are full, which also bounds how
 //! far it runs ahead of the device.

@@ -164,21 +164,25 @@ impl Entry {
     pub const ESCAPE: u32 = 1 << 15;
 
     /// Bits that both symbols take, or 0.
+    #[inline]
     pub fn pair_bits(self) -> u32 {
         self.0 & 0xf
     }
 
     /// Bits that the first code takes, or 0.
+    #[inline]
     pub fn first_bits(self) -> u32 {
         self.0 >> 16 & 0xf
     }
 
     /// The first exponent.
+    #[inline]
     pub fn first(self) -> u32 {
         self.0 >> 7 & 0xff
     }
 
     /// Whether the first code is the escape.
+    #[inline]
     pub fn is_escape(self) -> bool {
         self.0 & Self::ESCAPE != 0
     }

@@ -15,7 +15,7 @@ pub fn sample_position(index: u32, values: u32) -> u32 {
     if values <= SAMPLE_VALUES {
         index
     } else {
-        let hash = mix(index / GRANULE ^ mix(values)) as u64;
+        let hash = mix((index / GRANULE) ^ mix(values)) as u64;
         let granule = (hash * (values / GRANULE) as u64) >> 32;
         granule as u32 * GRANULE + index % GRANULE
     }

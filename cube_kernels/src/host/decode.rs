@@ -77,30 +77,36 @@ fn decode_validated(packed: &Packed, output: &mut [u16]) -> Result<(), CodecErro
                     (shape.stream_words, counts, rows, extra)
                 }
             };
-            let mut words = vec![0u32; layout.max_stream_words() as usize + 1];
             let mut place = 0;
-            for stream in 0..STREAMS {
-                let own_rows = rows_at.get(stream as usize..).unwrap_or_default();
-                let interleaved = own_rows.iter().step_by(STREAMS as usize);
-                for (word, &coded) in words.iter_mut().zip(interleaved.take(rows as usize)) {
-                    *word = coded;
+            let mut bytes = [[0; 4 * ROOM]; TOGETHER];
+            for first in (0..STREAMS).step_by(TOGETHER) {
+                let mut used = [0; TOGETHER];
+                for ((stream, bytes), used) in (first..).zip(&mut bytes).zip(&mut used) {
+                    let own_rows = rows_at.get(stream as usize..).unwrap_or_default();
+                    let interleaved = own_rows.iter().step_by(STREAMS as usize);
+                    let words = bytes.chunks_exact_mut(4);
+                    for (word, coded) in words.zip(interleaved.take(rows as usize)) {
+                        word.copy_from_slice(&coded.to_be_bytes());
+                    }
+                    let halves = extra_halves(counts, stream);
+                    // What an earlier stream left lies behind the end; reading it is noticed by its place.
+                    *used = rows + halves.div_ceil(2);
+                    bytes[4 * rows as usize..4 * *used as usize].fill(0);
+                    for half in 2 * rows..2 * rows + halves {
+                        let bits = (extra[place / 2] >> (16 - place % 2 * 16)) as u16;
+                        bytes[2 * half as usize..][..2].copy_from_slice(&bits.to_be_bytes());
+                        place += 1;
+                    }
                 }
-                let halves = extra_halves(counts, stream);
-                let count = (rows + halves.div_ceil(2)) as usize;
-                words[rows as usize..count].fill(0);
-                for half in 2 * rows..2 * rows + halves {
-                    let bits = extra[place / 2] >> (16 - place % 2 * 16) & 0xffff;
-                    words[half as usize / 2] |= bits << (16 - half % 2 * 16);
-                    place += 1;
-                }
-                let coded = Coded {
+                let mut streams = std::array::from_fn(|index| Coded {
                     block,
-                    stream,
-                    shape,
-                    words: &words[..count],
+                    stream: first + index as u32,
+                    bytes: &bytes[index],
+                    count: used[index],
                     table: &table,
-                };
-                coded.decode(plane, output)?;
+                    position: 0,
+                });
+                decode_streams(&mut streams, shape, plane, output)?;
             }
             Ok(())
         })
@@ -138,121 +144,137 @@ fn write_raw(record: &[u32], shape: BlockShape, plane: &[u32], output: &mut [u16
     }
 }
 
+/// Words that any stream of at most 256 symbols takes, and more; a power of two, so that no index needs a check.
+const ROOM: usize = 256;
+
+/// Streams that are decoded together: each waits for its own table look-ups only.
+const TOGETHER: usize = 4;
+
 /// One coded stream.
 struct Coded<'a> {
     block: u32,
     stream: u32,
-    shape: BlockShape,
-    words: &'a [u32],
+    /// Its bytes in the order in which they are read.
+    bytes: &'a [u8; 4 * ROOM],
+    /// Its number of words.
+    count: u32,
     table: &'a DecodeTable,
+    /// Bits that were read.
+    position: u32,
 }
 
-/// Where a stream is being read.
-struct Reader<'a> {
-    words: &'a [u32],
-    /// Bits to come, the next one highest.
-    window: u64,
-    /// Number of bits in the window.
-    filled: u32,
-    /// Words read, those past the stream's end, which read as zero, included.
-    read: u32,
-}
-
-impl Reader<'_> {
-    /// Makes sure that at least 32 bits are in the window: a code and its literal take 16, two codes of an entry 12.
-    #[inline]
-    fn refill(&mut self) {
-        if self.filled < 32 {
-            let word = self.words.get(self.read as usize).copied().unwrap_or(0);
-            self.window |= (word as u64) << (32 - self.filled);
-            self.filled += 32;
-            self.read += 1;
+/// Writes the streams' values.
+fn decode_streams(
+    streams: &mut [Coded<'_>; TOGETHER],
+    shape: BlockShape,
+    plane: &[u32],
+    output: &mut [u16],
+) -> Result<(), CodecError> {
+    for row in 0..shape.rows {
+        for coded in &mut *streams {
+            let first = (row * ROW_VALUES + chunk_of(coded.stream, row) * GRANULE) as usize;
+            if let Some(output) = output.get_mut(first..) {
+                let plane = &plane[plane_word(coded.stream, row) as usize..][..2];
+                let count = output.len().min(GRANULE as usize);
+                coded.granule(row, plane, &mut output[..count])?;
+            }
         }
     }
-
-    #[inline]
-    fn skip(&mut self, bits: u32) {
-        self.window <<= bits;
-        self.filled -= bits;
-    }
+    streams.iter().try_for_each(Coded::check_end)
 }
 
 impl Coded<'_> {
-    /// Writes the stream's values.
-    fn decode(&self, plane: &[u32], output: &mut [u16]) -> Result<(), CodecError> {
-        let mut reader = Reader {
-            words: self.words,
-            window: 0,
-            filled: 0,
-            read: 0,
-        };
-        for row in 0..self.shape.rows {
-            let first = (row * ROW_VALUES + chunk_of(self.stream, row) * GRANULE) as usize;
-            let Some(output) = output.get_mut(first..) else {
-                continue;
-            };
-            let plane = &plane[plane_word(self.stream, row) as usize..];
-            let mut exponents = [0u16; GRANULE as usize];
-            if output.len() >= GRANULE as usize {
-                self.granule(&mut reader, row, &mut exponents)?;
-                merge(&exponents, &plane[..2], &mut output[..GRANULE as usize]);
-            } else {
-                let exponents = &mut exponents[..output.len()];
-                self.granule(&mut reader, row, exponents)?;
-                merge(exponents, plane, output);
+    /// Writes at most eight values.
+    #[inline]
+    fn granule(&mut self, row: u32, plane: &[u32], output: &mut [u16]) -> Result<(), CodecError> {
+        if let Ok(output) = <&mut [u16; GRANULE as usize]>::try_from(&mut *output)
+            && let Some(pairs) = self.four_pairs()
+        {
+            for (half, (output, &word)) in output.chunks_exact_mut(4).zip(plane).enumerate() {
+                // Of each four bytes the two in the middle are swapped.
+                let low = word & 0x007f_007f | word << 8 & 0x8000_8000;
+                let high = word >> 8 & 0x007f_007f | word & 0x8000_8000;
+                let low = pairs[2 * half] & Entry::PAIR_MASK | low;
+                let high = pairs[2 * half + 1] & Entry::PAIR_MASK | high;
+                let [a, b, c, d] = [low, low >> 16, high, high >> 16];
+                output.copy_from_slice(&[a as u16, b as u16, c as u16, d as u16]);
             }
+            return Ok(());
         }
-        let (used, capacity) = (
-            reader.read * 32 - reader.filled,
-            self.words.len() as u32 * 32,
-        );
-        if used > capacity {
+        self.symbols(row, plane, output)
+    }
+
+    /// Writes at most eight values, one at a time.
+    #[cold]
+    fn symbols(&mut self, row: u32, plane: &[u32], output: &mut [u16]) -> Result<(), CodecError> {
+        let mut exponents = [0; GRANULE as usize];
+        for (symbol, exponent) in (0..).zip(&mut exponents[..output.len()]) {
+            *exponent = self.symbol(row * GRANULE + symbol)?;
+        }
+        merge(&exponents, plane, output);
+        Ok(())
+    }
+
+    fn check_end(&self) -> Result<(), CodecError> {
+        let capacity = self.count * 32;
+        if self.position > capacity {
             return Err(CodecError::StreamOverrun {
                 block: self.block,
                 stream: self.stream,
-                used,
+                used: self.position,
                 capacity,
             });
         }
         Ok(())
     }
 
-    /// Decodes a granule's exponents, two in a step while the table has two.
+    /// At least 57 bits from `position` on, the next one highest.
     #[inline]
-    fn granule(
-        &self,
-        reader: &mut Reader,
-        row: u32,
-        exponents: &mut [u16],
-    ) -> Result<(), CodecError> {
-        let mut done = 0;
-        while done < exponents.len() {
-            reader.refill();
-            let entry = self.table.get((reader.window >> 52) as usize);
-            if entry.pair_bits() > 0 && done + 1 < exponents.len() {
-                let pair = entry.0 & Entry::PAIR_MASK;
-                exponents[done] = pair as u16;
-                exponents[done + 1] = (pair >> 16) as u16;
-                reader.skip(entry.pair_bits());
-                done += 2;
-                continue;
-            }
-            if entry.first_bits() == 0 {
-                return Err(CodecError::InvalidCode {
-                    block: self.block,
-                    stream: self.stream,
-                    symbol: row * GRANULE + done as u32,
-                });
-            }
-            reader.skip(entry.first_bits());
-            let mut exponent = entry.first() as u16;
-            if entry.is_escape() {
-                exponent = (reader.window >> 56) as u16;
-                reader.skip(8);
-            }
-            exponents[done] = exponent << 7;
-            done += 1;
+    fn window(&self, position: u32) -> u64 {
+        // A stream of at most 256 symbols ends long before.
+        let first = (position as usize / 8).min(4 * ROOM - 8);
+        let bytes = self.bytes[first..].first_chunk();
+        u64::from_be_bytes(*bytes.unwrap_or(&[0; 8])) << (position % 8)
+    }
+
+    /// The entries of a granule's exponents, if the table has all four pairs; then they have been read.
+    #[inline]
+    fn four_pairs(&mut self) -> Option<[u32; 4]> {
+        // Four pairs take at most 48 bits.
+        let mut window = self.window(self.position);
+        let mut pairs = [0; 4];
+        let (mut all, mut missing) = (0, false);
+        for pair in &mut pairs {
+            let entry = self.table.get((window >> 52) as usize);
+            missing |= entry.pair_bits() == 0;
+            window <<= entry.pair_bits();
+            all += entry.pair_bits();
+            *pair = entry.0;
         }
-        Ok(())
+        if missing {
+            return None;
+        }
+        self.position += all;
+        Some(pairs)
+    }
+
+    /// One exponent, where BF16 has it.
+    fn symbol(&mut self, symbol: u32) -> Result<u16, CodecError> {
+        let window = self.window(self.position);
+        let entry = self.table.get((window >> 52) as usize);
+        let bits = entry.first_bits();
+        if bits == 0 {
+            return Err(CodecError::InvalidCode {
+                block: self.block,
+                stream: self.stream,
+                symbol,
+            });
+        }
+        if entry.is_escape() {
+            self.position += bits + 8;
+            return Ok(((window << bits >> 56) as u16) << 7);
+        }
+        self.position += bits;
+        Ok((entry.first() as u16) << 7)
     }
 }

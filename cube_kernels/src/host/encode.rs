@@ -23,7 +23,9 @@ type Record = (DirectoryEntry, Vec<u32>);
 /// [`CodecError::TooManyValues`].
 pub fn encode(values: &[u16], config: &CodecConfig) -> Result<Packed, CodecError> {
     let layout = PackedLayout::new(values.len(), config.profile)?.with_capacity(0);
-    let mut blob = vec![0u32; layout.blob_words() as usize];
+    // With room for all records, whatever they take: memory that is never touched costs nothing.
+    let room = layout.with_capacity(u64::MAX).blob_words();
+    let mut blob = vec![0u32; room as usize];
     let codebook = Codebook::choose(values, config.family);
     blob[..8].copy_from_slice(&header::fixed_words(&layout));
     blob[CODEBOOK_WORD] = codebook.origin;
@@ -42,8 +44,7 @@ pub fn encode(values: &[u16], config: &CodecConfig) -> Result<Packed, CodecError
         planes
             .map(|(index, (values, plane))| {
                 let block = Block::new(&layout, index, values, &codes);
-                block.write_plane(plane);
-                Some(block.record())
+                Some(block.record(plane))
             })
             .collect()
     } else {
@@ -52,8 +53,7 @@ pub fn encode(values: &[u16], config: &CodecConfig) -> Result<Packed, CodecError
             .zip(streams.par_chunks_mut(fixed))
             .map(|((index, (values, plane)), words)| {
                 let block = Block::new(&layout, index, values, &codes);
-                block.write_plane(plane);
-                block.fixed(words)
+                block.fixed(plane, words)
             })
             .collect()
     };
@@ -62,10 +62,11 @@ pub fn encode(values: &[u16], config: &CodecConfig) -> Result<Packed, CodecError
         spill: Vec::new(),
     };
     packed.append(&layout, &records);
+    packed.blob.shrink_to_fit();
     Ok(packed)
 }
 
-/// The longest code, an escape with its literal, and its number of bits above it.
+/// A code, an escape's literal included, and above it the number of its bits. The sum of a few has the sum of each field.
 #[derive(Clone, Copy)]
 struct Code(u32);
 
@@ -74,15 +75,88 @@ const _: () = assert!(LONGEST <= 16);
 
 impl Code {
     fn new((bits, length): (u16, u8)) -> Self {
-        Self(bits as u32 | (length as u32) << 16)
+        Self(bits as u32 | (length as u32) << 24)
     }
 
-    fn bits(self) -> u32 {
-        self.0 & 0xffff
+    #[inline]
+    fn bits(self) -> u64 {
+        (self.0 & 0xffff) as u64
     }
 
+    #[inline]
     fn length(self) -> u32 {
-        self.0 >> 16
+        self.0 >> 24
+    }
+
+    /// This code and the next one behind it.
+    #[inline]
+    fn then(self, next: Self) -> u64 {
+        self.bits() << next.length() | next.bits()
+    }
+
+    /// Bits that both take.
+    #[inline]
+    fn and(self, next: Self) -> Self {
+        Self(self.0 + next.0)
+    }
+}
+
+/// The most words of any profile's streams.
+const LIMIT: usize = 40;
+
+/// Rows of the streams' words, as a record has them. The last takes what is too much.
+type Rows = [[u32; STREAMS as usize]; LIMIT + 1];
+
+/// A stream being written.
+struct Writer<'a> {
+    rows: &'a mut Rows,
+    stream: usize,
+    /// Words that are full.
+    count: usize,
+    /// Pending bits, the last one lowest; above them lie bits that were written before.
+    bits: u64,
+    /// Number of pending bits, below 32 between codes.
+    pending: u32,
+}
+
+impl Writer<'_> {
+    /// Appends 1 to 32 bits. Without a branch, as nobody could predict it: a word that is not full is written again later.
+    #[inline]
+    fn push(&mut self, bits: u64, length: u32) {
+        self.bits = self.bits << length | bits;
+        self.pending += length;
+        self.write((self.bits >> (self.pending % 32)) as u32);
+        self.count += self.pending as usize / 32;
+        self.pending %= 32;
+    }
+
+    /// Appends the codes of eight values, at once if they take at most 32 bits, as they mostly do.
+    #[inline]
+    fn eight(&mut self, codes: [Code; 8]) {
+        let [a, b, c, d, e, f, g, h] = codes;
+        let (first, second) = (a.and(b).and(c.and(d)), e.and(f).and(g.and(h)));
+        if first.length() + second.length() <= 32 {
+            let front = a.then(b) << c.and(d).length() | c.then(d);
+            let back = e.then(f) << g.and(h).length() | g.then(h);
+            let length = first.length() + second.length();
+            self.push(front << second.length() | back, length);
+        } else {
+            for [first, second] in [[a, b], [c, d], [e, f], [g, h]] {
+                self.push(first.then(second), first.and(second).length());
+            }
+        }
+    }
+
+    #[inline]
+    fn write(&mut self, word: u32) {
+        self.rows[self.count.min(LIMIT)][self.stream % STREAMS as usize] = word;
+    }
+
+    /// Writes the pending bits; returns the number of half-words.
+    fn finish(mut self) -> u32 {
+        let end = (self.bits << (32 - self.pending)) as u32;
+        self.write(if self.pending > 0 { end } else { 0 });
+        2 * self.count as u32 + self.pending.div_ceil(16)
     }
 }
 
@@ -95,12 +169,9 @@ struct Block<'a> {
     codes: &'a [Code; 256],
 }
 
-/// The most words of any profile's streams.
-const LIMIT: usize = 40;
-
 /// A block's coded streams, and how many half-words each has.
 struct Coded {
-    words: [[u32; LIMIT]; STREAMS as usize],
+    rows: Rows,
     counts: [u32; STREAMS as usize],
 }
 
@@ -114,29 +185,9 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// Writes signs and fractions, of each four values in a word the two in the middle swapped.
-    fn write_plane(&self, plane: &mut [u32]) {
-        let byte = |value: u16| (value >> 8 & 0x80 | value & 0x7f) as u32;
-        for stream in 0..STREAMS {
-            for row in 0..self.shape.rows {
-                let first = (row * ROW_VALUES + chunk_of(stream, row) * GRANULE) as usize;
-                let values = self.values.get(first..).unwrap_or_default();
-                let values = &values[..values.len().min(GRANULE as usize)];
-                let words = &mut plane[plane_word(stream, row) as usize..];
-                for (word, four) in words.iter_mut().zip(values.chunks(4)) {
-                    *word = match *four {
-                        [a, b, c, d] => byte(a) | byte(c) << 8 | byte(b) << 16 | byte(d) << 24,
-                        ref few => (few.iter().zip([0, 16, 8]))
-                            .fold(0, |word, (&value, shift)| word | byte(value) << shift),
-                    };
-                }
-            }
-        }
-    }
-
     /// The block with all its words in its record.
-    fn record(&self) -> Record {
-        let Some(coded) = self.coded() else {
+    fn record(&self, plane: &mut [u32]) -> Record {
+        let Some(coded) = self.coded(plane) else {
             return self.raw();
         };
         let most = coded.most();
@@ -150,9 +201,9 @@ impl<'a> Block<'a> {
     }
 
     /// Fills the words that the block's streams own, and makes a record of what does not fit.
-    fn fixed(&self, words: &mut [u32]) -> Option<Record> {
+    fn fixed(&self, plane: &mut [u32], words: &mut [u32]) -> Option<Record> {
         let rows = self.shape.stream_words;
-        let Some(coded) = self.coded().filter(|coded| {
+        let Some(coded) = self.coded(plane).filter(|coded| {
             coded.most() <= 2 * rows + MAX_EXTRA
                 && coded_words(0, coded.extra(rows)) < self.shape.raw_words()
         }) else {
@@ -162,50 +213,51 @@ impl<'a> Block<'a> {
         (coded.most() > 2 * rows).then(|| coded.record(rows, false))
     }
 
-    /// All streams, or `None` if one of them is too long.
-    fn coded(&self) -> Option<Box<Coded>> {
+    /// Writes the block's plane and codes all streams; `None` if one of them is too long.
+    fn coded(&self, plane: &mut [u32]) -> Option<Box<Coded>> {
         let mut coded = Box::new(Coded {
-            words: [[0; LIMIT]; STREAMS as usize],
+            rows: [[0; STREAMS as usize]; LIMIT + 1],
             counts: [0; STREAMS as usize],
         });
-        for (stream, (words, count)) in (0..).zip(coded.words.iter_mut().zip(&mut coded.counts)) {
-            *count = self.stream(stream, &mut words[..self.limit])?;
+        for stream in 0..STREAMS {
+            coded.counts[stream as usize] = self.stream(stream, plane, &mut coded.rows);
         }
-        Some(coded)
+        (coded.most().div_ceil(2) as usize <= self.limit).then_some(coded)
     }
 
-    /// Codes one stream; returns the number of its half-words unless they are too many.
-    fn stream(&self, stream: u32, words: &mut [u32]) -> Option<u32> {
-        let (mut bits, mut pending, mut count) = (0u64, 0u32, 0usize);
-        let mut push = |code: u32, length: u32| {
-            bits = bits << length | code as u64;
-            pending += length;
-            if pending >= 32 {
-                pending -= 32;
-                *words.get_mut(count)? = (bits >> pending) as u32;
-                count += 1;
-            }
-            Some(())
+    /// Codes one stream, and writes its signs and fractions, of each four values in a word the two in the middle swapped;
+    /// returns the number of its half-words.
+    fn stream(&self, stream: u32, plane: &mut [u32], rows: &mut Rows) -> u32 {
+        let mut writer = Writer {
+            rows,
+            stream: stream as usize,
+            count: 0,
+            bits: 0,
+            pending: 0,
         };
+        let code = |value: u64| self.codes[(value >> 7 & 0xff) as usize];
         for row in 0..self.shape.rows {
             let first = (row * ROW_VALUES + chunk_of(stream, row) * GRANULE) as usize;
-            let granule = self.values.get(first..).unwrap_or_default();
-            let granule = &granule[..granule.len().min(GRANULE as usize)];
-            let code = |value: u16| self.codes[(value >> 7 & 0xff) as usize];
-            let mut pairs = granule.chunks_exact(2);
-            for pair in &mut pairs {
-                let (first, second) = (code(pair[0]), code(pair[1]));
-                let bits = first.bits() << second.length() | second.bits();
-                push(bits, first.length() + second.length())?;
-            }
-            for &value in pairs.remainder() {
-                push(code(value).bits(), code(value).length())?;
+            let values = self.values.get(first..).unwrap_or_default();
+            let plane = &mut plane[plane_word(stream, row) as usize..][..2];
+            if let Some(granule) = values.first_chunk::<8>() {
+                let [low, high] = [0, 4].map(|first| four(&granule[first..first + 4]));
+                plane.copy_from_slice(&[plane_of(low), plane_of(high)]);
+                let codes = [low, high]
+                    .map(|all| [code(all), code(all >> 16), code(all >> 32), code(all >> 48)]);
+                let [[a, b, c, d], [e, f, g, h]] = codes;
+                writer.eight([a, b, c, d, e, f, g, h]);
+            } else {
+                for (word, values) in plane.iter_mut().zip(values.chunks(4)) {
+                    *word = plane_of(four(values));
+                    for &value in values {
+                        let code = code(value as u64);
+                        writer.push(code.bits(), code.length());
+                    }
+                }
             }
         }
-        if pending > 0 {
-            *words.get_mut(count)? = (bits << (32 - pending)) as u32;
-        }
-        Some(2 * count as u32 + pending.div_ceil(16))
+        writer.finish()
     }
 
     /// A byte for each exponent, four in a word, the streams' words interleaved.
@@ -235,6 +287,22 @@ impl<'a> Block<'a> {
     }
 }
 
+/// At most four values, the first one lowest.
+#[inline]
+fn four(values: &[u16]) -> u64 {
+    let values = values.iter().rev();
+    values.fold(0, |all, &value| all << 16 | value as u64)
+}
+
+/// Signs and fractions of four values, the two in the middle swapped.
+#[inline]
+fn plane_of(four: u64) -> u32 {
+    const FRACTIONS: u64 = 0x007f_007f_007f_007f;
+    const SIGNS: u64 = 0x0080_0080_0080_0080;
+    let bytes = four & FRACTIONS | four >> 8 & SIGNS;
+    (bytes | bytes >> 24) as u32
+}
+
 impl Coded {
     fn most(&self) -> u32 {
         self.counts.iter().copied().max().unwrap_or(0)
@@ -249,11 +317,7 @@ impl Coded {
     }
 
     fn write_rows(&self, rows: u32, words: &mut [u32]) {
-        for (row, words) in (0..rows as usize).zip(words.chunks_exact_mut(STREAMS as usize)) {
-            for (word, stream) in words.iter_mut().zip(&self.words) {
-                *word = stream[row];
-            }
-        }
+        words.copy_from_slice(self.rows[..rows as usize].as_flattened());
     }
 
     /// Counts, rows if they are part of the record, and the half-words beyond them.
@@ -264,10 +328,11 @@ impl Coded {
         let (row_words, extra) = rest.split_at_mut((in_record * STREAMS) as usize);
         self.write_rows(in_record, row_words);
         let mut place = 0;
-        for (stream, (words, &count)) in self.words.iter().zip(&self.counts).enumerate() {
+        for (stream, &count) in self.counts.iter().enumerate() {
             counts[stream / 8] |= count.saturating_sub(2 * rows) << (4 * (stream % 8));
             for half in 2 * rows..count {
-                let bits = words[half as usize / 2] >> (16 - half % 2 * 16) & 0xffff;
+                let word = self.rows[half as usize / 2][stream];
+                let bits = word >> (16 - half % 2 * 16) & 0xffff;
                 extra[place / 2] |= bits << (16 - place % 2 * 16);
                 place += 1;
             }

@@ -26,7 +26,7 @@ const BATCH: u32 = 12;
 /// How many words beyond a stream's end a reader looks.
 const LOOKAHEAD: u32 = 3;
 
-/// Rows of words that are staged: for up to 4.1 bits a symbol.
+/// Rows of words that are staged: for up to 4.1 bits a symbol, or 5.2 where streams are short.
 pub(crate) fn staged_rows(geometry: Geometry) -> u32 {
     (geometry.symbols * 4 / 32 + LOOKAHEAD + 1).next_multiple_of(BATCH)
 }

@@ -31,6 +31,12 @@ const AHEAD: u32 = 4;
 pub(crate) const PLACES: usize = 0;
 /// Which ticket counts the cubes that are done.
 pub(crate) const DONE: usize = 1;
+/// Which ticket counts the blocks that were taken after the first of each team.
+const TAKEN: usize = 2;
+/// Rounds over the grid that make blocks so many that they are taken as they come.
+pub(crate) const MANY_ROUNDS: u32 = 4;
+/// Tickets that an encode uses.
+pub(crate) const TICKETS: usize = 3;
 
 /// Words of shared memory for the teams' streams; before there are any, the choice of the code uses it.
 pub(crate) fn staged_words(geometry: Geometry, means: Means) -> u32 {
@@ -81,9 +87,19 @@ pub(crate) fn encode(
     let notes = SharedMemory::<Atomic<u32>>::new(comptime!((NOTES * means.teams) as usize));
 
     let stride = CUBE_COUNT as u32 * teams;
-    let rounds = (blocks + stride - 1) / stride;
-    for _round in 0..rounds {
+    // The same for the whole cube where teams wait for one another.
+    let mut left = (blocks + stride - 1) / stride;
+    let many = left > MANY_ROUNDS;
+    while left > 0 {
         let active = works && index < blocks;
+        let mut next = index + stride;
+        if comptime!(means.planes) {
+            // Whoever is done first takes the next block, as multiprocessors differ in how many cubes they hold; not where
+            // the last blocks to be taken would be a large part of all.
+            if many && stream == 0 {
+                next = stride + tickets[TAKEN].fetch_add(1u32);
+            }
+        }
         let mut halves = 0u32;
         let writer = Writer::new(staged, geometry, means);
         if active {
@@ -109,7 +125,11 @@ pub(crate) fn encode(
                 );
             }
             halves = writer.finish(means);
-            let next = index + stride;
+            if comptime!(means.planes) {
+                if many {
+                    next = plane_broadcast(next, 0u32);
+                }
+            }
             if next < blocks {
                 let block = block_at(next, values, geometry);
                 load_rows(&mut ahead, wide, narrow, stream, block, rows, access);
@@ -127,7 +147,12 @@ pub(crate) fn encode(
             );
         }
         sync_team(means);
-        index += stride;
+        index = next;
+        if comptime!(means.planes) {
+            left = u32::cast_from(works && index < blocks);
+        } else {
+            left -= 1;
+        }
     }
 
     // The last cube knows where the records end.
@@ -506,6 +531,7 @@ fn write_head(
         }
         tickets[PLACES].store(0u32);
         tickets[DONE].store(0u32);
+        tickets[TAKEN].store(0u32);
     }
     let listed = if comptime!(geometry.is_fixed()) {
         0u32.runtime()

@@ -123,7 +123,7 @@ pub(crate) fn place_record(
             } else {
                 begin = tickets[PLACES].fetch_add(size);
                 if begin < capacity && begin + size > capacity {
-                    // The first one that does not fit leaves the rest of the blob unused.
+                    // The one that would lie across the blob's end leaves its places unused.
                     begin = tickets[PLACES].fetch_add(size);
                 }
             }

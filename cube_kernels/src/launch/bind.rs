@@ -9,6 +9,7 @@ use super::LaunchError;
 use crate::PackedLayout;
 use crate::kernels::UNITS;
 use crate::kernels::dense::Access;
+use crate::kernels::encode::MANY_ROUNDS;
 use crate::kernels::team::Means;
 use crate::layout::{GRANULE, MAX_VALUES, STREAMS};
 
@@ -253,8 +254,15 @@ impl Cubes {
         // Few blocks are spread over all multiprocessors.
         let teams = (blocks / multiprocessors).clamp(1, self.means.teams);
         let shares = blocks.div_ceil(teams);
-        let rounds = shares.div_ceil(multiprocessors * self.resident).max(1);
-        (CubeCount::Static(shares.div_ceil(rounds), 1, 1), teams)
+        let most = multiprocessors * self.resident;
+        let rounds = shares.div_ceil(most).max(1);
+        // In few rounds every cube takes part in each.
+        let cubes = if rounds > MANY_ROUNDS {
+            most
+        } else {
+            shares.div_ceil(rounds)
+        };
+        (CubeCount::Static(cubes, 1, 1), teams)
     }
 }
 

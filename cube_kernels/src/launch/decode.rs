@@ -11,7 +11,7 @@ use crate::kernels::geometry::Geometry;
 use crate::layout::STREAMS;
 
 /// Shared memory for the decode table and the code table with its counts.
-const TABLE_BYTES: usize = 4 * (4096 + 32 + 9);
+const TABLE_BYTES: usize = 4 * (4096 + 32 + 9 + 2);
 /// Cubes that find registers on an H200's multiprocessor.
 const RESIDENT: u32 = 4;
 

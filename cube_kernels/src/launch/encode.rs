@@ -134,7 +134,7 @@ pub(super) fn encode_with<R: Runtime>(
             blob.plane(),
             blob.streams(),
             bind(&spill, spill.size_in_used() / 4),
-            bind(&tickets.0, 2),
+            bind(&tickets.0, kernel::TICKETS as u64),
             input.wide(&blob),
             input.narrow(),
             layout.values() as u32,

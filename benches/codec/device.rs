@@ -3,8 +3,6 @@
 //! Before each run 256 MiB are written, so that the L2 holds nothing of the tensors. CUDA events enclose the launch alone;
 //! the flush before it takes longer than the host needs to submit it, so no launch waits for the host.
 
-mod events;
-
 use std::path::PathBuf;
 
 use clap::Parser;
@@ -37,6 +35,12 @@ struct Args {
     /// Runs, of which the median counts; 0: no timing, for a profiler.
     #[arg(long, default_value_t = 25)]
     rounds: usize,
+    /// Measure the CUDA card, not the host.
+    #[arg(long, required = true)]
+    device: bool,
+    /// What `cargo bench` passes to every bench.
+    #[arg(long, hide = true)]
+    bench: bool,
     /// Where the JSON goes.
     #[arg(long)]
     report: Option<PathBuf>,
@@ -83,10 +87,11 @@ fn fill(output: &mut Array<Vector<u32, Const<4>>>, vectors: u32) {
     }
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// Measures what the command line asks for.
+pub fn run() -> Result<(), Box<dyn std::error::Error>> {
     let args = Args::parse();
     if args.rounds > 0 {
-        events::listen()?;
+        super::events::listen()?;
     }
     let client = CudaRuntime::client(&CudaDevice::default());
     let configs: Vec<(Profile, Family)> = [
@@ -142,7 +147,7 @@ struct Bench<'a> {
     rounds: usize,
     flushed: Handle,
     tickets: Tickets,
-    timer: Option<events::Timer>,
+    timer: Option<super::events::Timer>,
 }
 
 impl<'a> Bench<'a> {
@@ -155,7 +160,9 @@ impl<'a> Bench<'a> {
             timer: None,
         };
         if args.rounds > 0 {
-            bench.timer = Some(events::Timer::find(|| (0..20).for_each(|_| bench.flush()))?);
+            bench.timer = Some(super::events::Timer::find(|| {
+                (0..20).for_each(|_| bench.flush())
+            })?);
         }
         Ok(bench)
     }
@@ -226,7 +233,7 @@ impl<'a> Bench<'a> {
     /// Microseconds of a run, once for each round.
     fn time(
         &self,
-        timer: &events::Timer,
+        timer: &super::events::Timer,
         run: impl Fn() -> Result<(), launch::LaunchError>,
     ) -> Result<Vec<f64>, Box<dyn std::error::Error>> {
         for _ in 0..3 {
