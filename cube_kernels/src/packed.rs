@@ -140,9 +140,16 @@ impl Packed {
     /// As [`validate`](Self::validate).
     pub fn compact(&self) -> Result<Self, CodecError> {
         let layout = self.validate()?;
-        let blocks: Vec<_> = (0..layout.blocks())
-            .map(|block| self.record(&layout, block))
-            .collect();
+        let mut records = Records::default();
+        for block in 0..layout.blocks() {
+            match self.record(&layout, block) {
+                None => records.entries.push(None),
+                Some((entry, words)) => {
+                    records.entries.push(Some(entry));
+                    records.words.extend_from_slice(words);
+                }
+            }
+        }
         let streams = layout.streams_offset_words() as usize;
         let mut packed = Self {
             blob: self.blob[..streams].to_vec(),
@@ -151,22 +158,18 @@ impl Packed {
         if layout.profile() != Profile::Auto {
             packed.blob.extend_from_slice(&self.blob[streams..]);
         }
-        packed.append(&layout, &blocks);
+        packed.append(&layout, &[records]);
         Ok(packed)
     }
 
     /// Writes the directory, and the records behind what is in the blob, or in the spill.
-    pub(crate) fn append<W: AsRef<[u32]> + Sync>(
-        &mut self,
-        layout: &PackedLayout,
-        blocks: &[Option<(DirectoryEntry, W)>],
-    ) {
+    pub(crate) fn append(&mut self, layout: &PackedLayout, parts: &[Records]) {
         let mut end = 0u32;
-        let mut directory = Vec::with_capacity(2 * blocks.len());
-        for block in blocks {
-            match block {
+        let mut directory = Vec::with_capacity((ENTRY_WORDS * layout.blocks()) as usize);
+        for entry in parts.iter().flat_map(|part| &part.entries) {
+            match entry {
                 None => directory.extend(DirectoryEntry::NONE),
-                Some((entry, _)) => {
+                Some(entry) => {
                     let place = end;
                     directory.extend(DirectoryEntry { place, ..*entry }.words());
                     end += entry.words;
@@ -187,15 +190,15 @@ impl Packed {
         };
         records.resize(base + end as usize, 0);
         let mut rest = &mut records[base..];
-        let mut copies = Vec::with_capacity(blocks.len());
-        for (entry, words) in blocks.iter().flatten() {
-            let (own, others) = rest.split_at_mut(entry.words as usize);
+        let mut copies = Vec::with_capacity(parts.len());
+        for Records { words, .. } in parts {
+            let (own, others) = rest.split_at_mut(words.len());
             copies.push((own, words));
             rest = others;
         }
         copies
             .into_par_iter()
-            .for_each(|(own, words)| own.copy_from_slice(words.as_ref()));
+            .for_each(|(own, words)| own.copy_from_slice(words));
     }
 
     /// The serialized form: blob, spill and a CRC-32 of both, as little-endian bytes.
@@ -243,6 +246,15 @@ impl Packed {
         packed.validate()?;
         Ok(packed)
     }
+}
+
+/// The records of neighbouring blocks, still without their places.
+#[derive(Default)]
+pub(crate) struct Records {
+    /// Each block's entry, if it has a record.
+    pub entries: Vec<Option<DirectoryEntry>>,
+    /// The records' words, in the same order.
+    pub words: Vec<u32>,
 }
 
 /// Where the spill's records begin.

@@ -154,7 +154,7 @@ mod tests {
     /// The same number of values with each of `count` exponents.
     fn uniform(count: u16) -> Vec<u16> {
         (0..40_000)
-            .map(|i| (100 + i % count) << 7 | i % 128)
+            .map(|i| ((100 + i % count) << 7) | (i % 128))
             .collect()
     }
 

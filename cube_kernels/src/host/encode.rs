@@ -8,11 +8,11 @@ use crate::layout::{
     BlockShape, COUNT_WORDS, DirectoryEntry, GRANULE, MAX_EXTRA, RAW, ROW_VALUES, STREAMS,
     chunk_of, plane_word,
 };
-use crate::packed::coded_words;
+use crate::packed::{Records, coded_words};
 use crate::{CodecConfig, CodecError, Packed, PackedLayout, Profile};
 
-/// A block's record, still without its place.
-type Record = (DirectoryEntry, Vec<u32>);
+/// The most blocks that are coded one after the other.
+const BLOCKS_PER_TASK: usize = 32;
 
 /// Packs BF16 values, given as bit patterns.
 ///
@@ -24,7 +24,7 @@ type Record = (DirectoryEntry, Vec<u32>);
 pub fn encode(values: &[u16], config: &CodecConfig) -> Result<Packed, CodecError> {
     let layout = PackedLayout::new(values.len(), config.profile)?.with_capacity(0);
     // With room for all records, whatever they take: memory that is never touched costs nothing.
-    let room = layout.with_capacity(u64::MAX).blob_words();
+    let room = layout.with_capacity(values.len() as u64 / 8).blob_words();
     let mut blob = vec![0u32; room as usize];
     let codebook = Codebook::choose(values, config.family);
     blob[..8].copy_from_slice(&header::fixed_words(&layout));
@@ -36,25 +36,45 @@ pub fn encode(values: &[u16], config: &CodecConfig) -> Result<Packed, CodecError
     let (plane, streams) = body.split_at_mut(layout.plane_words() as usize);
     let codes = codebook.lengths.codes().map(Code::new);
     let block_values = layout.block_values() as usize;
-    let planes = values
-        .par_chunks(block_values)
-        .zip(plane.par_chunks_mut(block_values / 4))
+    // Whatever the tasks are, the result is the same.
+    let share = layout.blocks() as usize / (4 * rayon::current_num_threads());
+    let together = share.clamp(1, BLOCKS_PER_TASK);
+    let task = |(task, (values, plane)): (usize, (&[u16], &mut [u32])), mut words: &mut [u32]| {
+        let mut coded = Box::new(Coded::EMPTY);
+        let mut records = Records::default();
+        let blocks = values
+            .chunks(block_values)
+            .zip(plane.chunks_mut(block_values / 4));
+        for (index, (values, plane)) in (task * together..).zip(blocks) {
+            let block = Block {
+                shape: layout.block(index as u32),
+                limit: layout.max_stream_words() as usize,
+                values,
+                codes: &codes,
+            };
+            block.code(plane, &mut coded);
+            if config.profile == Profile::Auto {
+                block.record(&coded, &mut records);
+            } else {
+                let fixed = (block.shape.stream_words * STREAMS) as usize;
+                let (own, others) = std::mem::take(&mut words).split_at_mut(fixed);
+                block.fixed(&coded, own, &mut records);
+                words = others;
+            }
+        }
+        records
+    };
+    let tasks = values
+        .par_chunks(block_values * together)
+        .zip(plane.par_chunks_mut(block_values / 4 * together))
         .enumerate();
-    let records: Vec<Option<Record>> = if config.profile == Profile::Auto {
-        planes
-            .map(|(index, (values, plane))| {
-                let block = Block::new(&layout, index, values, &codes);
-                Some(block.record(plane))
-            })
-            .collect()
+    let records: Vec<Records> = if config.profile == Profile::Auto {
+        tasks.map(|all| task(all, &mut [])).collect()
     } else {
-        let fixed = (config.profile.stream_words() * STREAMS) as usize;
-        planes
+        let fixed = (config.profile.stream_words() * STREAMS) as usize * together;
+        tasks
             .zip(streams.par_chunks_mut(fixed))
-            .map(|((index, (values, plane)), words)| {
-                let block = Block::new(&layout, index, values, &codes);
-                block.fixed(plane, words)
-            })
+            .map(|(all, words)| task(all, words))
             .collect()
     };
     let mut packed = Packed {
@@ -175,54 +195,46 @@ struct Coded {
     counts: [u32; STREAMS as usize],
 }
 
-impl<'a> Block<'a> {
-    fn new(layout: &PackedLayout, index: usize, values: &'a [u16], codes: &'a [Code; 256]) -> Self {
-        Self {
-            shape: layout.block(index as u32),
-            limit: layout.max_stream_words() as usize,
-            values,
-            codes,
-        }
-    }
-
-    /// The block with all its words in its record.
-    fn record(&self, plane: &mut [u32]) -> Record {
-        let Some(coded) = self.coded(plane) else {
-            return self.raw();
-        };
-        let most = coded.most();
-        let least = coded.counts.iter().copied().min().unwrap_or(0);
-        let rows = (least / 2).max(most.saturating_sub(MAX_EXTRA).div_ceil(2));
-        let words = coded_words(rows, coded.extra(rows));
-        if words >= self.shape.raw_words() {
-            return self.raw();
-        }
-        coded.record(rows, true)
-    }
-
-    /// Fills the words that the block's streams own, and makes a record of what does not fit.
-    fn fixed(&self, plane: &mut [u32], words: &mut [u32]) -> Option<Record> {
-        let rows = self.shape.stream_words;
-        let Some(coded) = self.coded(plane).filter(|coded| {
-            coded.most() <= 2 * rows + MAX_EXTRA
-                && coded_words(0, coded.extra(rows)) < self.shape.raw_words()
-        }) else {
-            return Some(self.raw());
-        };
-        coded.write_rows(rows, words);
-        (coded.most() > 2 * rows).then(|| coded.record(rows, false))
-    }
-
-    /// Writes the block's plane and codes all streams; `None` if one of them is too long.
-    fn coded(&self, plane: &mut [u32]) -> Option<Box<Coded>> {
-        let mut coded = Box::new(Coded {
-            rows: [[0; STREAMS as usize]; LIMIT + 1],
-            counts: [0; STREAMS as usize],
-        });
+impl Block<'_> {
+    /// Writes the block's plane and codes all streams.
+    fn code(&self, plane: &mut [u32], coded: &mut Coded) {
+        coded.clear();
         for stream in 0..STREAMS {
             coded.counts[stream as usize] = self.stream(stream, plane, &mut coded.rows);
         }
-        (coded.most().div_ceil(2) as usize <= self.limit).then_some(coded)
+    }
+
+    /// Whether the coded streams fit a record with these rows, of which so many are in it.
+    fn fits(&self, coded: &Coded, rows: u32, in_record: u32) -> bool {
+        let most = coded.most();
+        most.div_ceil(2) as usize <= self.limit
+            && most <= 2 * rows + MAX_EXTRA
+            && coded_words(in_record, coded.extra(rows)) < self.shape.raw_words()
+    }
+
+    /// Adds the block with all its words to the records.
+    fn record(&self, coded: &Coded, records: &mut Records) {
+        let least = coded.counts.iter().copied().min().unwrap_or(0);
+        let rows = (least / 2).max(coded.most().saturating_sub(MAX_EXTRA).div_ceil(2));
+        if self.fits(coded, rows, rows) {
+            coded.record(rows, rows, records);
+        } else {
+            self.raw(records);
+        }
+    }
+
+    /// Fills the words that the block's streams own, and adds what does not fit to the records.
+    fn fixed(&self, coded: &Coded, words: &mut [u32], records: &mut Records) {
+        let rows = self.shape.stream_words;
+        if !self.fits(coded, rows, 0) {
+            return self.raw(records);
+        }
+        words.copy_from_slice(coded.rows[..rows as usize].as_flattened());
+        if coded.most() > 2 * rows {
+            coded.record(rows, 0, records);
+        } else {
+            records.entries.push(None);
+        }
     }
 
     /// Codes one stream, and writes its signs and fractions, of each four values in a word the two in the middle swapped;
@@ -260,30 +272,28 @@ impl<'a> Block<'a> {
         writer.finish()
     }
 
-    /// A byte for each exponent, four in a word, the streams' words interleaved.
-    fn raw(&self) -> Record {
-        let mut words = vec![0u32; self.shape.raw_words() as usize];
+    /// Adds a byte for each exponent, four in a word, the streams' words interleaved.
+    fn raw(&self, records: &mut Records) {
+        let base = records.words.len();
+        let words = self.shape.raw_words();
+        records.words.resize(base + words as usize, 0);
         for stream in 0..STREAMS {
             for row in 0..self.shape.rows {
-                let first = row * ROW_VALUES + chunk_of(stream, row) * GRANULE;
-                let values = self
-                    .values
-                    .iter()
-                    .skip(first as usize)
-                    .take(GRANULE as usize);
+                let first = (row * ROW_VALUES + chunk_of(stream, row) * GRANULE) as usize;
+                let values = self.values.iter().skip(first).take(GRANULE as usize);
                 for (symbol, &value) in values.enumerate() {
                     let word = (2 * row + symbol as u32 / 4) * STREAMS + stream;
-                    words[word as usize] |= ((value >> 7 & 0xff) as u32) << (symbol % 4 * 8);
+                    records.words[base + word as usize] |=
+                        ((value >> 7 & 0xff) as u32) << (symbol % 4 * 8);
                 }
             }
         }
-        let entry = DirectoryEntry {
+        records.entries.push(Some(DirectoryEntry {
             place: 0,
             rows: RAW,
             extra: 0,
-            words: words.len() as u32,
-        };
-        (entry, words)
+            words,
+        }));
     }
 }
 
@@ -304,45 +314,68 @@ fn plane_of(four: u64) -> u32 {
 }
 
 impl Coded {
+    const EMPTY: Self = Self {
+        rows: [[0; STREAMS as usize]; LIMIT + 1],
+        counts: [0; STREAMS as usize],
+    };
+
+    /// Makes room for another block.
+    fn clear(&mut self) {
+        // The last word of a stream is written before it is full.
+        let used = (self.most() as usize / 2 + 1).min(LIMIT + 1);
+        self.rows[..used].as_flattened_mut().fill(0);
+    }
+
     fn most(&self) -> u32 {
         self.counts.iter().copied().max().unwrap_or(0)
     }
 
     /// Half-words beyond so many rows.
     fn extra(&self, rows: u32) -> u32 {
-        self.counts
-            .iter()
-            .map(|count| count.saturating_sub(2 * rows))
-            .sum()
+        let beyond = |&count: &u32| count.saturating_sub(2 * rows);
+        self.counts.iter().map(beyond).sum()
     }
 
-    fn write_rows(&self, rows: u32, words: &mut [u32]) {
-        words.copy_from_slice(self.rows[..rows as usize].as_flattened());
-    }
-
-    /// Counts, rows if they are part of the record, and the half-words beyond them.
-    fn record(&self, rows: u32, with_rows: bool) -> Record {
-        let in_record = if with_rows { rows } else { 0 };
-        let mut words = vec![0u32; coded_words(in_record, self.extra(rows)) as usize];
-        let (counts, rest) = words.split_at_mut(COUNT_WORDS as usize);
-        let (row_words, extra) = rest.split_at_mut((in_record * STREAMS) as usize);
-        self.write_rows(in_record, row_words);
-        let mut place = 0;
+    /// Adds a record: counts, the rows that are in it, and the half-words beyond `rows`.
+    fn record(&self, rows: u32, in_record: u32, records: &mut Records) {
+        let mut counts = [0; COUNT_WORDS as usize];
+        // One word more than all streams' fifteen half-words.
+        let mut extra = [0; (STREAMS * (MAX_EXTRA + 1) / 2) as usize];
+        // Pending bits, the last one lowest, and the extra words that are full. As many steps for each stream, and none of
+        // them a branch, as for the longest: nobody could predict how many each has.
+        let (mut bits, mut pending, mut full) = (0u64, 0, 0);
+        let steps = self.most().div_ceil(2).saturating_sub(rows) as usize;
+        let beyond = &self.rows[rows as usize..][..steps];
         for (stream, &count) in self.counts.iter().enumerate() {
-            counts[stream / 8] |= count.saturating_sub(2 * rows) << (4 * (stream % 8));
-            for half in 2 * rows..count {
-                let word = self.rows[half as usize / 2][stream];
-                let bits = word >> (16 - half % 2 * 16) & 0xffff;
-                extra[place / 2] |= bits << (16 - place % 2 * 16);
-                place += 1;
+            let mut left = count.saturating_sub(2 * rows);
+            counts[stream / 8] |= left << (4 * (stream % 8));
+            for row in beyond {
+                let length = 16 * left.min(2);
+                left = left.saturating_sub(2);
+                bits = bits << length | (row[stream] as u64) >> (32 - length);
+                pending += length;
+                extra[full] = (bits >> (pending % 32)) as u32;
+                full += pending as usize / 32;
+                pending %= 32;
             }
         }
-        let entry = DirectoryEntry {
+        let halves = 2 * full as u32 + pending / 16;
+        extra[full] = if pending > 0 {
+            (bits << (32 - pending)) as u32
+        } else {
+            0
+        };
+        let words = coded_words(in_record, halves);
+        let rest = words - COUNT_WORDS - in_record * STREAMS;
+        records.words.extend_from_slice(&counts);
+        let own = self.rows[..in_record as usize].as_flattened();
+        records.words.extend_from_slice(own);
+        records.words.extend_from_slice(&extra[..rest as usize]);
+        records.entries.push(Some(DirectoryEntry {
             place: 0,
             rows,
             extra: self.most().saturating_sub(2 * rows),
-            words: words.len() as u32,
-        };
-        (entry, words)
+            words,
+        }));
     }
 }
