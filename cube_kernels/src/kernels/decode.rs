@@ -6,18 +6,17 @@
 
 use cubecl::prelude::*;
 
-use super::UNITS;
 use super::bits::window;
 use super::codes::Lengths;
 use super::dense::{Access, Granule, Rows, granule_address, store};
-use super::encode::PlanePair;
 use super::geometry::{
     Block, Geometry, block_at, block_count, granule_index, granule_offset, granule_values,
     plane_index,
 };
+use super::plane::{PlanePair, merge};
+use super::reader::{Reader, first_exponent, first_length};
 use super::source::{Source, load_entry, source};
 use super::team::Means;
-use crate::codebook::Entry;
 use crate::header::{ESCAPE_WORD, RECORDS_END_WORD, TABLE_WORD, TABLE_WORDS};
 use crate::layout::{GRANULE, STREAMS};
 
@@ -291,23 +290,6 @@ fn any_block(
     }
 }
 
-/// The exponent that `entry` says `bits` begin with, where the lower BF16 of a pair has it.
-#[cube]
-fn first_exponent(entry: u32, bits: u32) -> u32 {
-    let mut exponent = entry & 0x7f80;
-    if entry & comptime!(Entry::ESCAPE) != 0 {
-        exponent = (bits << ((entry >> 16) & 0xf) >> 24) << 7;
-    }
-    exponent
-}
-
-/// The bits that it takes.
-#[cube]
-fn first_length(entry: u32) -> u32 {
-    let literal = (entry & comptime!(Entry::ESCAPE)) >> comptime!(Entry::ESCAPE.ilog2() - 3);
-    ((entry >> 16) & 0xf) + literal
-}
-
 /// Loads this unit's sign-fraction bytes of two rows; what does not exist is zero.
 #[cube]
 fn load_pair(plane: &Array<PlanePair>, stream: u32, row: u32, block: Block) -> PlanePair {
@@ -318,121 +300,3 @@ fn load_pair(plane: &Array<PlanePair>, stream: u32, row: u32, block: Block) -> P
     }
     bytes
 }
-
-/// Adds signs and fractions, of the pair's first or second row, to entries' exponents.
-#[cube]
-fn merge(exponents: Granule, plane: PlanePair, #[comptime] row: u32) -> Granule {
-    let mut granule = Granule::empty();
-    #[unroll]
-    for half in 0..2usize {
-        let bytes = plane[comptime!(row as usize * 2 + half)];
-        let mask = comptime!(Entry::PAIR_MASK);
-        // Of each four bytes the two in the middle are swapped: a shift by 8 brings every sign, or
-        // every fraction, to its place.
-        let low = (bytes & 0x007f_007fu32) | ((bytes << 8) & !0x007f_007fu32);
-        let high = ((bytes >> 8) & 0x007f_007fu32) | (bytes & !0x007f_007fu32);
-        let first = comptime!(half * 2);
-        let second = comptime!(half * 2 + 1);
-        granule[first] = (exponents[first] & mask) | (low & comptime!(!Entry::PAIR_MASK));
-        granule[second] = (exponents[second] & mask) | (high & comptime!(!Entry::PAIR_MASK));
-    }
-    granule
-}
-
-/// A staged stream being read, through a window of two words. Two pairs of short codes take at most
-/// 24 bits and an escaped exponent 16, so where 64-bit integers look into the whole window it is
-/// moved only once in two pairs, and before each exponent that is read alone.
-#[derive(CubeType)]
-struct Reader {
-    staged: SharedMemory<u32>,
-    /// The window's first word.
-    high: RuntimeCell<u32>,
-    /// The window's second word.
-    low: RuntimeCell<u32>,
-    /// The word that follows, loaded ahead.
-    following: RuntimeCell<u32>,
-    /// Where the word after that lies.
-    place: RuntimeCell<u32>,
-    /// Bits of the window already read.
-    offset: RuntimeCell<u32>,
-}
-
-#[cube]
-impl Reader {
-    fn new(staged: SharedMemory<u32>, #[comptime] means: Means) -> Reader {
-        let reader = Reader {
-            staged,
-            high: RuntimeCell::<u32>::new(0u32),
-            low: RuntimeCell::<u32>::new(0u32),
-            following: RuntimeCell::<u32>::new(0u32),
-            place: RuntimeCell::<u32>::new(UNIT_POS),
-            offset: RuntimeCell::<u32>::new(0u32),
-        };
-        reader.high.store(reader.word(means));
-        reader.low.store(reader.word(means));
-        reader.following.store(reader.word(means));
-        reader
-    }
-
-    /// The stream's next word.
-    fn word(&self, #[comptime] means: Means) -> u32 {
-        let place = self.place.read();
-        self.place.store(place + means.units());
-        self.staged[place as usize]
-    }
-
-    /// Moves the window on if its first word was read, so that `offset` is below 32.
-    fn refill(&self, #[comptime] means: Means) {
-        let offset = self.offset.read();
-        if offset >= 32 {
-            self.high.store(self.low.read());
-            self.low.store(self.following.read());
-            self.following.store(self.word(means));
-            self.offset.store(offset - 32);
-        }
-    }
-
-    /// The window's next 32 bits.
-    fn peek(&self, #[comptime] means: Means) -> u32 {
-        let offset = self.offset.read();
-        window(self.high.read(), self.low.read(), offset, means.has_u64)
-    }
-
-    /// The exponent that `entry` says `bits` begin with, where the lower BF16 of a pair has it.
-    fn first(&self, entry: u32, bits: u32) -> u32 {
-        self.offset.store(self.offset.read() + first_length(entry));
-        first_exponent(entry, bits)
-    }
-
-    /// One exponent.
-    fn symbol(&self, entries: &SharedMemory<u32>, #[comptime] means: Means) -> u32 {
-        self.refill(means);
-        let bits = self.peek(means);
-        self.first(entries[(bits >> 20) as usize], bits)
-    }
-
-    /// Eight exponents, two in a step where the table has two; other bits are not cleared.
-    fn granule(&self, entries: &SharedMemory<u32>, #[comptime] means: Means) -> Granule {
-        let mut granule = Granule::empty();
-        #[unroll]
-        for pair in 0..4usize {
-            if comptime!(pair % 2 == 0 || !means.has_u64) {
-                self.refill(means);
-            }
-            let bits = self.peek(means);
-            let entry = entries[(bits >> 20) as usize];
-            let mut exponents = entry;
-            let both = entry & 0xf;
-            if both > 0 {
-                self.offset.store(self.offset.read() + both);
-            } else {
-                exponents = self.first(entry, bits);
-                exponents |= self.symbol(entries, means) << 16;
-            }
-            granule[pair] = exponents;
-        }
-        granule
-    }
-}
-
-const _: () = assert!(UNITS >= TABLE_WORDS as u32);

@@ -7,44 +7,32 @@
 
 use cubecl::prelude::*;
 
-use super::UNITS;
-use super::bits::window_before;
-use super::codebook::{Choice, Chosen, choose};
+use super::codebook::{Choice, choose};
 use super::codes::{Code, Lengths};
 use super::dense::{Access, Granule, Rows, granule_address, load};
 use super::geometry::{
     Block, Geometry, block_at, block_count, granule_index, granule_offset, granule_values,
     plane_index,
 };
+use super::head::write_head;
 use super::huffman::SCRATCH_WORDS;
+use super::plane::{PlanePair, split};
 use super::record::{NOTES, Record, place_record};
 use super::team::{Means, sync_team};
-use crate::header::{
-    CAPACITY_WORD, CODEBOOK_WORD, DIRECTORY_WORD, ESCAPE_WORD, MAGIC, RECORDS_END_WORD,
-    RESERVED_WORD, TABLE_WORD, TABLE_WORDS, VERSION,
-};
+use super::tickets::{DONE, TAKEN};
+use super::writer::{Writer, code_length};
+use crate::header::DIRECTORY_WORD;
 use crate::layout::{ENTRY_WORDS, GRANULE, STREAMS};
 
 /// Rows whose loads are in flight together.
 const AHEAD: u32 = 4;
-/// Which ticket counts the words of the records.
-pub(crate) const PLACES: usize = 0;
-/// Which ticket counts the cubes that are done.
-pub(crate) const DONE: usize = 1;
-/// Which ticket counts the blocks that were taken after the first of each team.
-const TAKEN: usize = 2;
 /// Rounds over the grid that make blocks so many that they are taken as they come.
 pub(crate) const MANY_ROUNDS: u32 = 4;
-/// Tickets that an encode uses.
-pub(crate) const TICKETS: usize = 3;
 
 /// Words of shared memory for the teams' streams; before there are any, the choice of the code uses it.
 pub(crate) fn staged_words(geometry: Geometry, means: Means) -> u32 {
     (geometry.limit * means.units()).max(SCRATCH_WORDS)
 }
-
-/// The sign-fraction bytes of a stream's granules in two rows.
-pub(crate) type PlanePair = Vector<u32, Const<4>>;
 
 #[cube(launch_unchecked)]
 pub(crate) fn encode(
@@ -193,7 +181,7 @@ fn full_block(
             let granule = ahead[slot as usize];
             if comptime!(slot % 2 == 0) {
                 let place = first / 2 + plane_index(stream, row + slot);
-                plane[place as usize] = plane_pair(granule, ahead[comptime!(slot as usize + 1)]);
+                plane[place as usize] = split(granule, ahead[comptime!(slot as usize + 1)]);
             }
             writer.granule(granule, codes, means);
             if row < comptime!(geometry.rows() - AHEAD) {
@@ -231,8 +219,7 @@ fn any_block(
                 if comptime!(slot % 2 == 0) {
                     let first = block.first / comptime!(2 * GRANULE);
                     let place = first + plane_index(stream, row + slot);
-                    plane[place as usize] =
-                        plane_pair(granule, ahead[comptime!(slot as usize + 1)]);
+                    plane[place as usize] = split(granule, ahead[comptime!(slot as usize + 1)]);
                 }
                 let count = granule_values(offset, block.values);
                 if count == GRANULE {
@@ -294,135 +281,6 @@ fn load_row(
     let offset = granule_offset(stream, row);
     let count = granule_values(offset, block.values);
     load(wide, narrow, block.first + offset, count, rows, access)
-}
-
-/// Signs and fractions of two granules. Of each four values the two in the middle are swapped: so every
-/// byte is where a shift by 0 or 8 of its pair brings it.
-#[cube]
-fn plane_pair(first: Granule, second: Granule) -> PlanePair {
-    let mut bytes = PlanePair::empty();
-    bytes[0] = plane_word(first[0], first[1]);
-    bytes[1] = plane_word(first[2], first[3]);
-    bytes[2] = plane_word(second[0], second[1]);
-    bytes[3] = plane_word(second[2], second[3]);
-    bytes
-}
-
-#[cube]
-fn plane_word(first: u32, second: u32) -> u32 {
-    let low = (first & 0x007f_007fu32) | ((first >> 8) & !0x007f_007fu32);
-    let high = ((second << 8) & 0x7f00_7f00u32) | (second & !0x7f00_7f00u32);
-    (low & 0x00ff_00ffu32) | (high & !0x00ff_00ffu32)
-}
-
-/// A stream being written into a column of shared memory.
-#[derive(CubeType)]
-struct Writer {
-    staged: SharedMemory<u32>,
-    /// The word that is written next.
-    place: RuntimeCell<u32>,
-    /// Pending bits, the last one lowest. Above them lie bits that were written before.
-    bits: RuntimeCell<u32>,
-    /// Number of pending bits, below 32.
-    pending: RuntimeCell<u32>,
-    /// Where the column's room ends.
-    #[cube(comptime)]
-    end: u32,
-}
-
-#[cube]
-impl Writer {
-    fn new(
-        staged: SharedMemory<u32>,
-        #[comptime] geometry: Geometry,
-        #[comptime] means: Means,
-    ) -> Writer {
-        let place = UNIT_POS % means.units();
-        Writer {
-            staged,
-            place: RuntimeCell::<u32>::new(place),
-            bits: RuntimeCell::<u32>::new(0u32),
-            pending: RuntimeCell::<u32>::new(0u32),
-            end: comptime!(geometry.limit * means.units()),
-        }
-    }
-
-    /// Codes a granule's exponents.
-    fn granule(&self, granule: Granule, codes: &SharedMemory<u32>, #[comptime] means: Means) {
-        #[unroll]
-        for half in 0..2usize {
-            let first = granule[comptime!(half * 2)];
-            let second = granule[comptime!(half * 2 + 1)];
-            let a = codes[((first >> 7) & 0xff) as usize];
-            let b = codes[((first >> 23) & 0xff) as usize];
-            let c = codes[((second >> 7) & 0xff) as usize];
-            let d = codes[((second >> 23) & 0xff) as usize];
-            self.four(a, b, c, d, means);
-        }
-    }
-
-    /// Appends four codes, at once if they take at most 32 bits.
-    fn four(&self, a: u32, b: u32, c: u32, d: u32, #[comptime] means: Means) {
-        let sum = a + b + (c + d);
-        if sum < comptime!(Code::ESCAPED) {
-            // Nothing lies above the lengths here.
-            let shift = comptime!(Code::LENGTH_SHIFT);
-            let front = (a << (b >> shift) | b) & comptime!(Code::BITS);
-            let back = (c << (d >> shift) | d) & comptime!(Code::BITS);
-            self.push(front << ((c + d) >> shift) | back, sum >> shift, means);
-        } else {
-            self.two(a, b, means);
-            self.two(c, d, means);
-        }
-    }
-
-    /// Appends two codes, which take at most 32 bits even if both are escaped.
-    fn two(&self, a: u32, b: u32, #[comptime] means: Means) {
-        let front = (a & comptime!(Code::BITS)) << code_length(b);
-        let both = front | b & comptime!(Code::BITS);
-        self.push(both, code_length(a + b), means);
-    }
-
-    /// Appends 1 to 32 bits.
-    fn push(&self, code: u32, length: u32, #[comptime] means: Means) {
-        let bits = self.bits.read();
-        let pending = self.pending.read();
-        let unused = 32 - length;
-        let aligned = code << unused;
-        let total = pending + length;
-        if total >= 32 {
-            self.write(window_before(bits, aligned, pending, means.has_u64), means);
-        }
-        self.bits
-            .store(window_before(bits, aligned, unused, means.has_u64));
-        self.pending.store(total & 31);
-    }
-
-    /// Writes the pending bits; returns how many halves of words the stream has, or would have.
-    fn finish(&self, #[comptime] means: Means) -> u32 {
-        let pending = self.pending.read();
-        let words = self.place.read() / means.units();
-        if pending > 0 {
-            self.write(self.bits.read() << (32 - pending), means);
-        }
-        words * 2 + (pending + 15) / 16
-    }
-
-    /// Stages a word, if there is room; without it the block will be stored raw.
-    fn write(&self, word: u32, #[comptime] means: Means) {
-        let mut staged = self.staged;
-        let place = self.place.read();
-        if place < comptime!(self.end) {
-            staged[place as usize] = word;
-        }
-        self.place.store(place + means.units());
-    }
-}
-
-/// The number of bits of a code, or of up to eight.
-#[cube]
-fn code_length(codes: u32) -> u32 {
-    (codes >> comptime!(Code::LENGTH_SHIFT)) & 0xff
 }
 
 /// Writes a block's directory entry, the words it owns and its record.
@@ -496,74 +354,3 @@ fn write_block(
         }
     }
 }
-
-/// Writes header, code table and the padding behind the directory, and resets the tickets.
-#[cube]
-fn write_head(
-    head: &mut Array<u32>,
-    tickets: &Array<Atomic<u32>>,
-    chosen: &Chosen,
-    values: u32,
-    capacity: u32,
-    blocks: u32,
-    #[comptime] profile: u32,
-    #[comptime] geometry: Geometry,
-) {
-    if UNIT_POS < comptime!(TABLE_WORDS as u32) {
-        head[TABLE_WORD + UNIT_POS as usize] = chosen.table[UNIT_POS as usize];
-    }
-    if UNIT_POS == 0 {
-        head[0] = MAGIC;
-        head[1] = comptime!(VERSION as u32 | profile << 16);
-        head[2] = values;
-        head[3] = 0u32;
-        head[4] = comptime!(geometry.block_values());
-        head[5] = comptime!(geometry.symbols);
-        head[6] = comptime!(geometry.words);
-        head[7] = blocks;
-        head[RECORDS_END_WORD] = tickets[PLACES].load();
-        head[CODEBOOK_WORD] = chosen.origin;
-        head[ESCAPE_WORD] = chosen.escape;
-        head[CAPACITY_WORD] = capacity;
-        #[unroll]
-        for word in RESERVED_WORD..TABLE_WORD {
-            head[word] = 0u32;
-        }
-        tickets[PLACES].store(0u32);
-        tickets[DONE].store(0u32);
-        tickets[TAKEN].store(0u32);
-    }
-    let listed = if comptime!(geometry.is_fixed()) {
-        0u32.runtime()
-    } else {
-        blocks * ENTRY_WORDS
-    };
-    // At most 64 words.
-    let padding = DIRECTORY_WORD + (listed + UNIT_POS) as usize;
-    if padding < head.len() {
-        head[padding] = 0u32;
-    }
-}
-
-/// The header of a tensor without values.
-#[cube(launch_unchecked)]
-pub(crate) fn encode_nothing(
-    head: &mut Array<u32>,
-    #[comptime] profile: u32,
-    #[comptime] geometry: Geometry,
-) {
-    let place = UNIT_POS as usize;
-    if place < head.len() {
-        head[place] = 0u32;
-    }
-    sync_cube();
-    if UNIT_POS == 0 {
-        head[0] = MAGIC;
-        head[1] = comptime!(VERSION as u32 | profile << 16);
-        head[4] = comptime!(geometry.block_values());
-        head[5] = comptime!(geometry.symbols);
-        head[6] = comptime!(geometry.words);
-    }
-}
-
-const _: () = assert!(UNITS >= TABLE_WORDS as u32);

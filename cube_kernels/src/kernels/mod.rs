@@ -21,10 +21,15 @@ pub(crate) mod decode;
 pub(crate) mod dense;
 pub(crate) mod encode;
 pub(crate) mod geometry;
+pub(crate) mod head;
 mod huffman;
+mod plane;
+mod reader;
 pub(crate) mod record;
 mod source;
 pub(crate) mod team;
+pub(crate) mod tickets;
+mod writer;
 
 /// Units in a cube: one for each exponent.
 pub(crate) const UNITS: u32 = 256;

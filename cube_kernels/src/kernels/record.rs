@@ -3,9 +3,9 @@
 use cubecl::prelude::*;
 
 use super::dense::{Access, Rows, load_index};
-use super::encode::PLACES;
 use super::geometry::{Block, Geometry, block_at, granule_offset, granule_values};
 use super::team::{Counts, Means, sync_team};
+use super::tickets::PLACES;
 use crate::layout::{COUNT_WORDS, GRANULE, MAX_EXTRA, NO_RECORD, RAW, RECORD_ALIGN, STREAMS};
 
 /// What a team has agreed on about its block.

@@ -9,7 +9,9 @@ use crate::codebook::templates;
 use crate::kernels::codebook::Choice;
 use crate::kernels::encode as kernel;
 use crate::kernels::geometry::Geometry;
+use crate::kernels::head::encode_nothing;
 use crate::kernels::record::NOTES;
+use crate::kernels::tickets::TICKETS;
 use crate::layout::STREAMS;
 use crate::{CodecError, Family, PackedLayout};
 
@@ -111,7 +113,7 @@ pub(super) fn encode_with<R: Runtime>(
     if layout.blocks() == 0 {
         // SAFETY: the head has at least 64 words, and the kernel checks its length.
         unsafe {
-            kernel::encode_nothing::launch_unchecked::<R>(
+            encode_nothing::launch_unchecked::<R>(
                 client,
                 CubeCount::Static(1, 1, 1),
                 cubes.dim,
@@ -134,7 +136,7 @@ pub(super) fn encode_with<R: Runtime>(
             blob.plane(),
             blob.streams(),
             bind(&spill, spill.size_in_used() / 4),
-            bind(&tickets.0, kernel::TICKETS as u64),
+            bind(&tickets.0, TICKETS as u64),
             input.wide(&blob),
             input.narrow(),
             layout.values() as u32,

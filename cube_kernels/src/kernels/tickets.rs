@@ -1,0 +1,10 @@
+//! Counters in global memory that the cubes of an encode share. The last cube sets them to zero again.
+
+/// Which counts the words of the records.
+pub(crate) const PLACES: usize = 0;
+/// Which counts the cubes that are done.
+pub(crate) const DONE: usize = 1;
+/// Which counts the blocks that were taken after the first of each team.
+pub(crate) const TAKEN: usize = 2;
+/// How many there are.
+pub(crate) const TICKETS: usize = 3;
