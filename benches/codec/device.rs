@@ -194,6 +194,7 @@ impl<'a> Bench<'a> {
                 rest,
                 &self.tickets,
             )
+            .map(drop)
         };
         let decode = || {
             let (from, rest) = (blob.clone(), Some(spill.clone()));

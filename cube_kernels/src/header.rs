@@ -18,8 +18,10 @@ pub const CODEBOOK_WORD: usize = 9;
 pub const ESCAPE_WORD: usize = 10;
 /// Word that says how many words of records the blob has room for; 0 where places are fixed.
 pub const CAPACITY_WORD: usize = 11;
+/// Word that tells one device's encodes apart; 0 from the host. It only informs.
+pub const SERIAL_WORD: usize = 12;
 /// First reserved word; reserved words are zero.
-pub const RESERVED_WORD: usize = 12;
+pub const RESERVED_WORD: usize = 13;
 /// First word of the code table, and the header's length.
 pub const TABLE_WORD: usize = 16;
 /// Words of the code table: 256 code lengths of four bits.

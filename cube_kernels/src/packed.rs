@@ -4,7 +4,8 @@ use rayon::prelude::*;
 
 use crate::codebook::CodeLengths;
 use crate::header::{
-    self, CAPACITY_WORD, DIRECTORY_WORD, ESCAPE_WORD, RECORDS_END_WORD, TABLE_WORD, TABLE_WORDS,
+    self, CAPACITY_WORD, DIRECTORY_WORD, ESCAPE_WORD, RECORDS_END_WORD, SERIAL_WORD, TABLE_WORD,
+    TABLE_WORDS,
 };
 use crate::layout::{
     BlockShape, COUNT_WORDS, DirectoryEntry, ENTRY_WORDS, MAX_EXTRA, RAW, RECORD_ALIGN, STREAMS,
@@ -134,7 +135,7 @@ impl Packed {
     }
 
     /// The same tensor with its records in the order of the blocks and a blob that has room for exactly them: what the host
-    /// encoder makes. A device places records as its cubes come, and is given room before their size is known.
+    /// encoder makes. A device places records as its cubes come, is given room before their size is known, and numbers its encodes.
     ///
     /// # Errors
     /// As [`validate`](Self::validate).
@@ -158,6 +159,7 @@ impl Packed {
         if layout.profile() != Profile::Auto {
             packed.blob.extend_from_slice(&self.blob[streams..]);
         }
+        packed.blob[SERIAL_WORD] = 0;
         packed.append(&layout, &[records]);
         Ok(packed)
     }

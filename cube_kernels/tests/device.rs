@@ -163,7 +163,7 @@ fn bad_requests_are_refused() {
         )
     };
 
-    assert_eq!(encode(input(), dense, blob(), spill()), Ok(()));
+    assert!(encode(input(), dense, blob(), spill()).is_ok());
     assert!(matches!(
         encode(client.empty(1998), dense, blob(), spill()),
         Err(LaunchError::BufferSize {

@@ -10,7 +10,7 @@ use burn_cubecl::{
 use burn_std::Metadata;
 use cubecl::{client::ComputeClient, prelude::TensorBinding, server::Handle};
 use lct_kernels::PackedLayout;
-use lct_kernels::header::{CAPACITY_WORD, RECORDS_END_WORD, fixed_words};
+use lct_kernels::header::{CAPACITY_WORD, RECORDS_END_WORD, SERIAL_WORD, fixed_words};
 use lct_kernels::launch::{self, DenseLayout};
 
 use super::reserve::Reserve;
@@ -37,6 +37,8 @@ enum Form<R: CubeRuntime> {
 
 struct PackedBuffers {
     layout: PackedLayout,
+    /// The number of the encode.
+    serial: u32,
     rows: DenseLayout,
     blob: Handle,
     /// The worst case until the status is known, then what was used. `None`: nothing spilled.
@@ -116,7 +118,7 @@ impl<R: CubeRuntime> CubePacked<R> {
         let reserve = Reserve::<R>::of(&tensor.device);
         let layout = {
             let mut predictions = reserve.predictions();
-            if !predictions.worth_a_try(layout.values()) {
+            if !predictions.worth_a_try(&layout) {
                 return Err(KeptDense::Incompressible);
             }
             predictions.fit(layout)
@@ -130,7 +132,7 @@ impl<R: CubeRuntime> CubePacked<R> {
         let client = &tensor.client;
         let blob = client.empty(layout.blob_bytes() as usize);
         let spill = client.empty(bound.max(4) as usize);
-        launch::encode(
+        let serial = launch::encode(
             client,
             tensor.handle.clone(),
             rows,
@@ -143,6 +145,7 @@ impl<R: CubeRuntime> CubePacked<R> {
         .map_err(|error| failed(&error))?;
         let buffers = PackedBuffers {
             layout,
+            serial,
             rows,
             blob,
             spill: Some(spill),
@@ -222,7 +225,7 @@ impl<R: CubeRuntime> Shared<R> {
             return;
         };
         let layout = &buffers.layout;
-        let end = match records_end(status, layout) {
+        let end = match records_end(status, layout, buffers.serial) {
             Ok(end) => end,
             Err(why) => {
                 tracing::error!(shape = ?self.meta.shape(), "{why}");
@@ -237,9 +240,9 @@ impl<R: CubeRuntime> Shared<R> {
         {
             let mut predictions = Reserve::<R>::of(&self.device).predictions();
             if pays {
-                predictions.shrank(layout.values(), end);
+                predictions.shrank(layout, end);
             } else {
-                predictions.did_not_shrink(layout.values());
+                predictions.did_not_shrink(layout);
             }
         }
         if !pays {
@@ -263,16 +266,17 @@ impl<R: CubeRuntime> Shared<R> {
     }
 }
 
-/// The header's words up to the last one that says how large the packed form is.
-const STATUS_BYTES: usize = 4 * (CAPACITY_WORD + 1);
+/// The header's words up to the last one that says how large the packed form is, and of which encode.
+const STATUS_BYTES: usize = 4 * (SERIAL_WORD + 1);
 
-/// Where the records end, if the encode has written a header that fits the tensor. A device that ran out of memory or
+/// Where the records end, if this encode has written a header that fits the tensor: an earlier one in the same memory may
+/// have left one that does. A device that ran out of memory or
 /// refused a kernel leaves the buffer as it was, and says so nowhere else.
-fn records_end(status: &[u8], layout: &PackedLayout) -> Result<u32, String> {
+fn records_end(status: &[u8], layout: &PackedLayout, serial: u32) -> Result<u32, String> {
     let word = |index: usize| bytemuck::pod_read_unaligned::<u32>(&status[4 * index..][..4]);
     let fixed = fixed_words(layout);
     let fixed = fixed.into_iter().enumerate();
-    let expected = fixed.chain([(CAPACITY_WORD, layout.capacity())]);
+    let expected = fixed.chain([(CAPACITY_WORD, layout.capacity()), (SERIAL_WORD, serial)]);
     for (index, expected) in expected {
         if word(index) != expected {
             return Err(format!(

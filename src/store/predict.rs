@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use lct_kernels::PackedLayout;
+use lct_kernels::{PackedLayout, Profile};
 
 use super::PackRequest;
 
@@ -18,9 +18,9 @@ const HOPELESS: u32 = 4;
 /// except one of so many, to see whether it does now.
 const RETRY: u32 = 16;
 
-/// What is known of earlier tensors, by their number of values.
+/// What is known of earlier tensors, by profile and number of values.
 #[derive(Debug, Default)]
-pub(super) struct Predictions(HashMap<usize, History>);
+pub(super) struct Predictions(HashMap<(Profile, usize), History>);
 
 #[derive(Debug, Default)]
 struct History {
@@ -35,7 +35,7 @@ struct History {
 impl Predictions {
     /// The layout with the room that a tensor like the last ones of its size needs, as long as that pays.
     pub(super) fn fit(&self, layout: PackedLayout) -> PackedLayout {
-        let history = self.0.get(&layout.values());
+        let history = self.0.get(&key(&layout));
         let most = history.and_then(|history| history.words.iter().copied().max());
         match most {
             Some(most) => {
@@ -52,8 +52,8 @@ impl Predictions {
     }
 
     /// Remembers that a tensor shrank to a form with so many words of records.
-    pub(super) fn shrank(&mut self, values: usize, words: u32) {
-        let history = self.0.entry(values).or_default();
+    pub(super) fn shrank(&mut self, layout: &PackedLayout, words: u32) {
+        let history = self.0.entry(key(layout)).or_default();
         history.refused = 0;
         if history.words.len() == REMEMBERED {
             history.words.pop_front();
@@ -62,13 +62,13 @@ impl Predictions {
     }
 
     /// Remembers that a tensor did not shrink.
-    pub(super) fn did_not_shrink(&mut self, values: usize) {
-        self.0.entry(values).or_default().refused += 1;
+    pub(super) fn did_not_shrink(&mut self, layout: &PackedLayout) {
+        self.0.entry(key(layout)).or_default().refused += 1;
     }
 
-    /// Whether a tensor of so many values is worth a try.
-    pub(super) fn worth_a_try(&mut self, values: usize) -> bool {
-        let Some(history) = self.0.get_mut(&values) else {
+    /// Whether a tensor with this layout is worth a try.
+    pub(super) fn worth_a_try(&mut self, layout: &PackedLayout) -> bool {
+        let Some(history) = self.0.get_mut(&key(layout)) else {
             return true;
         };
         if history.refused < HOPELESS {
@@ -79,10 +79,12 @@ impl Predictions {
     }
 }
 
+fn key(layout: &PackedLayout) -> (Profile, usize) {
+    (layout.profile(), layout.values())
+}
+
 #[cfg(test)]
 mod tests {
-    use lct_kernels::Profile;
-
     use super::*;
 
     #[test]
@@ -90,17 +92,17 @@ mod tests {
         let layout = PackedLayout::new(100_000, Profile::Auto).unwrap();
         let mut predictions = Predictions::default();
         assert_eq!(predictions.fit(layout), layout);
-        predictions.shrank(100_000, 8000);
-        predictions.shrank(100_000, 6400);
+        predictions.shrank(&layout, 8000);
+        predictions.shrank(&layout, 6400);
         assert_eq!(predictions.fit(layout).capacity(), 8128);
         for _ in 0..REMEMBERED {
-            predictions.shrank(100_000, 6400);
+            predictions.shrank(&layout, 6400);
         }
         assert_eq!(predictions.fit(layout).capacity(), 6500);
         // What just paid is not refused for its slack.
         let barely = layout.with_capacity(u64::from(layout.capacity()) * 236 / 100);
         assert!(PackRequest::pays(barely.blob_bytes(), barely.dense_bytes()));
-        predictions.shrank(100_000, barely.capacity());
+        predictions.shrank(&layout, barely.capacity());
         assert_eq!(predictions.fit(layout), barely);
         let other = PackedLayout::new(100_001, Profile::Auto).unwrap();
         assert_eq!(predictions.fit(other), other);
@@ -111,15 +113,17 @@ mod tests {
 
     #[test]
     fn what_never_shrinks_is_tried_again_at_times() {
+        let layout = |values| PackedLayout::new(values, Profile::Auto).unwrap();
+        let (five, six) = (layout(5), layout(6));
         let mut predictions = Predictions::default();
         for _ in 0..HOPELESS {
-            assert!(predictions.worth_a_try(5));
-            predictions.did_not_shrink(5);
+            assert!(predictions.worth_a_try(&five));
+            predictions.did_not_shrink(&five);
         }
-        let tried = (0..64).filter(|_| predictions.worth_a_try(5)).count();
+        let tried = (0..64).filter(|_| predictions.worth_a_try(&five)).count();
         assert_eq!(tried, 4);
-        assert!(predictions.worth_a_try(6));
-        predictions.shrank(5, 100);
-        assert!(predictions.worth_a_try(5));
+        assert!(predictions.worth_a_try(&six));
+        predictions.shrank(&five, 100);
+        assert!(predictions.worth_a_try(&five));
     }
 }

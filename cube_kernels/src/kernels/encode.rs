@@ -45,6 +45,7 @@ pub(crate) fn encode(
     narrow: &Array<u32>,
     values: u32,
     capacity: u32,
+    serial: u32,
     teams: u32,
     row_length: u32,
     row_pitch: u32,
@@ -84,7 +85,7 @@ pub(crate) fn encode(
         if comptime!(means.planes) {
             // Whoever is done first takes the next block, as multiprocessors differ in how many cubes they hold; not where
             // the last blocks to be taken would be a large part of all.
-            if many && stream == 0 {
+            if active && many && stream == 0 {
                 next = stride + tickets[TAKEN].fetch_add(1u32);
             }
         }
@@ -153,7 +154,7 @@ pub(crate) fn encode(
     sync_cube();
     if last[0].load() == 1 {
         write_head(
-            head, tickets, &chosen, values, capacity, blocks, profile, geometry,
+            head, tickets, &chosen, values, capacity, serial, blocks, profile, geometry,
         );
     }
 }

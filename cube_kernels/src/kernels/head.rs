@@ -8,7 +8,7 @@ use super::geometry::Geometry;
 use super::tickets::{DONE, PLACES, TAKEN};
 use crate::header::{
     CAPACITY_WORD, CODEBOOK_WORD, DIRECTORY_WORD, ESCAPE_WORD, MAGIC, RECORDS_END_WORD,
-    RESERVED_WORD, TABLE_WORD, TABLE_WORDS, VERSION,
+    RESERVED_WORD, SERIAL_WORD, TABLE_WORD, TABLE_WORDS, VERSION,
 };
 use crate::layout::ENTRY_WORDS;
 
@@ -20,6 +20,7 @@ pub(crate) fn write_head(
     chosen: &Chosen,
     values: u32,
     capacity: u32,
+    serial: u32,
     blocks: u32,
     #[comptime] profile: u32,
     #[comptime] geometry: Geometry,
@@ -40,6 +41,7 @@ pub(crate) fn write_head(
         head[CODEBOOK_WORD] = chosen.origin;
         head[ESCAPE_WORD] = chosen.escape;
         head[CAPACITY_WORD] = capacity;
+        head[SERIAL_WORD] = serial;
         #[unroll]
         for word in RESERVED_WORD..TABLE_WORD {
             head[word] = 0u32;
@@ -64,6 +66,7 @@ pub(crate) fn write_head(
 #[cube(launch_unchecked)]
 pub(crate) fn encode_nothing(
     head: &mut Array<u32>,
+    serial: u32,
     #[comptime] profile: u32,
     #[comptime] geometry: Geometry,
 ) {
@@ -78,6 +81,7 @@ pub(crate) fn encode_nothing(
         head[4] = comptime!(geometry.block_values());
         head[5] = comptime!(geometry.symbols);
         head[6] = comptime!(geometry.words);
+        head[SERIAL_WORD] = serial;
     }
 }
 

@@ -227,7 +227,10 @@ impl Cubes {
                 found: hardware.max_shared_memory_size,
             });
         }
-        let planes = hardware.plane_size_min == STREAMS && hardware.plane_size_max == STREAMS;
+        // Others have planes of 32 too, but CubeCL cannot make them wait for themselves alone.
+        let planes = R::name(client) == "cuda"
+            && hardware.plane_size_min == STREAMS
+            && hardware.plane_size_max == STREAMS;
         let shared_memory = tables + teams * team;
         let fitting = MULTIPROCESSOR_BYTES / (shared_memory + 1024);
         Ok(Self {

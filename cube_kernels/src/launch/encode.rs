@@ -1,5 +1,7 @@
 //! Launching an encode.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 
@@ -20,6 +22,9 @@ const TABLE_BYTES: usize = 4 * 1024 + 512;
 /// Cubes that find registers on an H200's multiprocessor.
 const RESIDENT: u32 = 5;
 
+/// The next encode's number.
+static SERIAL: AtomicU32 = AtomicU32::new(1);
+
 /// Counters that encodes share: one after the other they leave them as they found them, zero.
 ///
 /// Launches that may run at the same time, on different streams, need tickets of their own.
@@ -39,6 +44,9 @@ impl Tickets {
 /// [`PackedLayout::spill_bound_bytes`] bytes, neither needs to be cleared, and both start at
 /// multiples of [`BUFFER_ALIGNMENT`]. The header says how much of either was used.
 ///
+/// Returns the number of this encode, which the header has in its [`SERIAL_WORD`](crate::header::SERIAL_WORD) when the
+/// device has done it: a buffer that was used before can hold a header that is right in all else.
+///
 /// # Errors
 /// [`LaunchError`] if sizes, offsets or the device's limits forbid the launch; nothing is launched
 /// then.
@@ -52,7 +60,7 @@ pub fn encode<R: Runtime>(
     blob: Handle,
     spill: Handle,
     tickets: &Tickets,
-) -> Result<(), LaunchError> {
+) -> Result<u32, LaunchError> {
     let has_u64 = has_u64(client);
     encode_with(
         client, input, dense, family, layout, blob, spill, tickets, has_u64,
@@ -71,7 +79,7 @@ pub(super) fn encode_with<R: Runtime>(
     spill: Handle,
     tickets: &Tickets,
     has_u64: bool,
-) -> Result<(), LaunchError> {
+) -> Result<u32, LaunchError> {
     if dense.values() != layout.values() {
         // One that is too large for any layout is told so.
         let values = dense.values() as u64;
@@ -101,6 +109,7 @@ pub(super) fn encode_with<R: Runtime>(
         BUFFER_ALIGNMENT,
     )?;
 
+    let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
     let geometry = Geometry::from(layout);
     let profile = layout.profile().code() as u32;
     let range = templates(family).unwrap_or(0..0);
@@ -118,11 +127,12 @@ pub(super) fn encode_with<R: Runtime>(
                 CubeCount::Static(1, 1, 1),
                 cubes.dim,
                 blob.head(),
+                serial,
                 profile,
                 geometry,
             );
         }
-        return Ok(());
+        return Ok(serial);
     }
     let (grid, teams) = cubes.grid(client, layout.blocks());
     // SAFETY: sizes were checked above, and the kernel's indices stay below them; records stay below the bound that was
@@ -141,6 +151,7 @@ pub(super) fn encode_with<R: Runtime>(
             input.narrow(),
             layout.values() as u32,
             layout.capacity(),
+            serial,
             teams,
             input.row_len,
             input.row_pitch,
@@ -151,5 +162,5 @@ pub(super) fn encode_with<R: Runtime>(
             cubes.means,
         );
     }
-    Ok(())
+    Ok(serial)
 }
