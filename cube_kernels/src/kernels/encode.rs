@@ -17,7 +17,7 @@ use super::geometry::{
 use super::head::write_head;
 use super::huffman::SCRATCH_WORDS;
 use super::plane::{PlanePair, split};
-use super::record::{NOTES, Record, place_record};
+use super::record::{NOTES, Record, place_record, write_rows};
 use super::team::{Means, sync_team};
 use super::tickets::{DONE, TAKEN};
 use super::writer::{Writer, code_length};
@@ -308,13 +308,8 @@ fn write_block(
     let entry = index * ENTRY_WORDS;
     if comptime!(geometry.is_fixed()) {
         let base = index * comptime!(geometry.words * STREAMS) + stream;
-        for row in 0..block.words {
-            let mut word = 0u32;
-            if !record.is_raw() && row * 2 < halves {
-                word = staged[(row * means.units() + UNIT_POS) as usize];
-            }
-            streams[(base + row * STREAMS) as usize] = word;
-        }
+        let coded = select(record.is_raw(), 0u32, halves);
+        write_rows(streams, staged, base, block.words, coded, means);
         if stream == 0 {
             spill[entry as usize] = record.place;
             spill[(entry + 1) as usize] = record.info;

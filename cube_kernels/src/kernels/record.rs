@@ -186,23 +186,12 @@ impl Record {
             write_raw(target, narrow, stream, at, block, rows, access);
         } else {
             if stream < COUNT_WORDS {
-                let mut word = self.counts.words[0];
-                #[unroll]
-                for index in 1..COUNT_WORDS {
-                    word = select(stream == index, self.counts.words[index as usize], word);
-                }
-                target[(at + stream) as usize] = word;
+                target[(at + stream) as usize] = self.counts.word(stream);
             }
             let full = self.info & 0xff;
             let mut next = at + COUNT_WORDS;
             if comptime!(!geometry.is_fixed()) {
-                for row in 0..full {
-                    let mut word = 0u32;
-                    if row * 2 < halves {
-                        word = staged[(row * means.units() + UNIT_POS) as usize];
-                    }
-                    target[(next + row * STREAMS + stream) as usize] = word;
-                }
+                write_rows(target, staged, next + stream, full, halves, means);
                 next += full * STREAMS;
             }
             let first = UNIT_POS / STREAMS * NOTES + EXTRA;
@@ -213,6 +202,25 @@ impl Record {
                 word += STREAMS;
             }
         }
+    }
+}
+
+/// Writes this unit's staged words, of so many `halves`, in rows from word `at` on; zeros behind them.
+#[cube]
+pub(crate) fn write_rows(
+    target: &mut Array<u32>,
+    staged: SharedMemory<u32>,
+    at: u32,
+    rows: u32,
+    halves: u32,
+    #[comptime] means: Means,
+) {
+    for row in 0..rows {
+        let mut word = 0u32;
+        if row * 2 < halves {
+            word = staged[(row * means.units() + UNIT_POS) as usize];
+        }
+        target[(at + row * STREAMS) as usize] = word;
     }
 }
 

@@ -137,11 +137,8 @@ impl Source {
             };
             #[unroll]
             for word in 0..COUNT_WORDS {
-                counts.words[word as usize] = if self.extra_spilled {
-                    spill[(self.counts_at + word) as usize]
-                } else {
-                    streams[(self.counts_at + word) as usize]
-                };
+                let place = self.counts_at + word;
+                counts.words[word as usize] = pick(streams, spill, self.extra_spilled, place);
             }
             self.extra = counts.of(stream);
             self.before = counts.before(stream);
@@ -160,17 +157,8 @@ impl Source {
         let first = self.before / 2 + word;
         let last = self.extra_words - 1;
         let second = select(first < last, first + 1, last);
-        let (high, low) = if self.extra_spilled {
-            (
-                spill[(self.extra_at + first) as usize],
-                spill[(self.extra_at + second) as usize],
-            )
-        } else {
-            (
-                streams[(self.extra_at + first) as usize],
-                streams[(self.extra_at + second) as usize],
-            )
-        };
+        let high = pick(streams, spill, self.extra_spilled, self.extra_at + first);
+        let low = pick(streams, spill, self.extra_spilled, self.extra_at + second);
         window(high, low, (self.before & 1) * 16, has_u64)
     }
 
@@ -195,11 +183,17 @@ impl Source {
 
     /// The stream's word `word` among the rows.
     pub(crate) fn raw_word(&self, streams: &Array<u32>, spill: &Array<u32>, word: u32) -> u32 {
-        let place = (self.rows_at + word * STREAMS) as usize;
-        if self.rows_spilled {
-            spill[place]
-        } else {
-            streams[place]
-        }
+        let place = self.rows_at + word * STREAMS;
+        pick(streams, spill, self.rows_spilled, place)
+    }
+}
+
+/// A word of the blob's streams, or of the spill.
+#[cube]
+fn pick(streams: &Array<u32>, spill: &Array<u32>, spilled: bool, place: u32) -> u32 {
+    if spilled {
+        spill[place as usize]
+    } else {
+        streams[place as usize]
     }
 }

@@ -40,14 +40,19 @@ pub(crate) struct Counts {
 
 #[cube]
 impl Counts {
-    /// The count of stream `stream`.
-    pub(crate) fn of(&self, stream: u32) -> u32 {
+    /// Word `place`.
+    pub(crate) fn word(&self, place: u32) -> u32 {
         let mut word = self.words[0];
         #[unroll]
         for index in 1..COUNT_WORDS {
-            word = select(stream / 8 == index, self.words[index as usize], word);
+            word = select(place == index, self.words[index as usize], word);
         }
-        (word >> (stream % 8 * 4)) & 0xf
+        word
+    }
+
+    /// The count of stream `stream`.
+    pub(crate) fn of(&self, stream: u32) -> u32 {
+        (self.word(stream / 8) >> (stream % 8 * 4)) & 0xf
     }
 
     /// The sum of the counts of the streams before `stream`; of all of them if that is 32.
