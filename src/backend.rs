@@ -9,7 +9,7 @@ use burn_backend::tensor::Device;
 use burn_backend::{Backend, BackendTypes, DType, DTypeUsageSet, ExecutionError, TensorData};
 
 use crate::store::PackedStore;
-use crate::tensor::{LctTensor, defer_evictions, with_errors_of};
+use crate::tensor::{LctTensor, defer_evictions, natural_break, with_errors_of};
 
 /// The backend `B` with its float tensors kept losslessly compressed.
 ///
@@ -60,10 +60,12 @@ impl<B: PackedStore> Backend for LctBackend<B> {
     ) -> Output {
         // Inside the window every allocation goes to pages that are kept for its exact size for
         // good. Packed buffers come in many sizes, so none may be made before the window closes.
-        B::memory_persistent_allocations(device, input, move |input| {
+        let output = B::memory_persistent_allocations(device, input, move |input| {
             let _guard = defer_evictions();
             func(input)
-        })
+        });
+        B::claim(device, true);
+        output
     }
 
     fn memory_cleanup(device: &Device<Self>) {
@@ -80,6 +82,7 @@ impl<B: PackedStore> Backend for LctBackend<B> {
     }
 
     fn sync(device: &Device<Self>) -> Result<(), ExecutionError> {
+        natural_break::<B>(device);
         with_errors_of::<B, _>(device, B::sync(device))
     }
 

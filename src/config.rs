@@ -9,12 +9,13 @@ use crate::error::ConfigError;
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HotWindow {
-    /// A fraction of the most logical bytes that lived on the device at one time so far.
+    /// As many as keep the tensors of the device, in all forms together, within this share of the most logical bytes that
+    /// lived there at one time so far.
     ///
-    /// When that many live, all but this fraction is packed. While fewer live, as in most of the backward pass, more stay
-    /// dense, as long as all forms together take no more than at the peak. The limit grows during a program's first step
-    /// and then stays.
-    Fraction(f64),
+    /// While few tensors live, as in most of the backward pass, all of them may be dense; when as many live as ever did, the
+    /// share says how much less memory they take than plain Burn's. It may be out of reach: then all tensors rest but a
+    /// sixteenth. The limit grows during a program's first step and then stays.
+    Share(f64),
     /// A fixed number of bytes. Zero packs every tensor as soon as it exists.
     Bytes(u64),
 }
@@ -54,7 +55,7 @@ pub struct LctConfig {
 impl Default for LctConfig {
     fn default() -> Self {
         Self {
-            hot_window: HotWindow::Fraction(1.0 / 16.0),
+            hot_window: HotWindow::Share(0.6),
             min_elements: 16_384,
             profile: Profile::default(),
             family: Family::default(),
@@ -112,10 +113,10 @@ impl LctConfig {
     /// # Errors
     /// Says which field is out of range, with its value and the range.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        if let HotWindow::Fraction(given) = self.hot_window
+        if let HotWindow::Share(given) = self.hot_window
             && !(given > 0.0 && given < 1.0)
         {
-            return Err(ConfigError::Fraction {
+            return Err(ConfigError::Share {
                 name: "hot_window",
                 given,
             });

@@ -24,7 +24,7 @@ pub enum ConfigError {
     },
     /// A fraction that is not in the open interval from 0 to 1.
     #[error("{name} is {given}, but must lie between 0 and 1, both excluded")]
-    Fraction {
+    Share {
         /// The field's name.
         name: &'static str,
         /// The value given.

@@ -22,6 +22,8 @@ pub struct MemoryReport {
     pub reserved_bytes: u64,
     /// Dense bytes in the hot window: tensors not packed yet, and decoded copies.
     pub window_bytes: u64,
+    /// Logical bytes of the tensors that are not stored, as one cheap operation gives them again from others.
+    pub derived_bytes: u64,
     /// Dense bytes of tensors that stay so because packing them would not pay or their layout cannot be packed.
     pub kept_dense_bytes: u64,
     /// The largest `logical_bytes`.
@@ -34,6 +36,8 @@ pub struct MemoryReport {
     pub peak_reserved_bytes: u64,
     /// The largest `window_bytes`.
     pub peak_window_bytes: u64,
+    /// The largest `derived_bytes`.
+    pub peak_derived_bytes: u64,
     /// The largest `kept_dense_bytes`.
     pub peak_kept_dense_bytes: u64,
     /// The largest sum of packed, spill, reserved, window and kept dense bytes.
@@ -48,6 +52,10 @@ pub struct MemoryReport {
     pub decodes: u64,
     /// Logical bytes decoded so far.
     pub decoded_bytes: u64,
+    /// Tensors computed again so far.
+    pub derives: u64,
+    /// Logical bytes computed again so far.
+    pub rederived_bytes: u64,
     /// Encodes given up because the result would not have been at least 5 % smaller.
     pub incompressible: u64,
     /// Tensors that were not packed because of their memory layout (overlapping or scattered).
@@ -99,20 +107,23 @@ impl std::fmt::Display for MemoryReport {
         )?;
         writeln!(
             f,
-            "  peaks    packed {:.1} MiB, hot window {:.1} MiB, spill {:.1} MiB, reserved {:.1} MiB, kept dense {:.1} MiB",
+            "  peaks    packed {:.1} MiB, hot window {:.1} MiB, derived {:.1} MiB, spill {:.1} MiB, reserved {:.1} MiB, kept dense {:.1} MiB",
             mib(self.peak_packed_bytes),
             mib(self.peak_window_bytes),
+            mib(self.peak_derived_bytes),
             mib(self.peak_spill_bytes),
             mib(self.peak_reserved_bytes),
             mib(self.peak_kept_dense_bytes),
         )?;
         writeln!(
             f,
-            "  encoded  {} tensors, {:.1} MiB; decoded {} tensors, {:.1} MiB",
+            "  encoded  {} tensors, {:.1} MiB; decoded {} tensors, {:.1} MiB; computed again {} tensors, {:.1} MiB",
             self.encodes,
             mib(self.encoded_bytes),
             self.decodes,
             mib(self.decoded_bytes),
+            self.derives,
+            mib(self.rederived_bytes),
         )?;
         write!(
             f,
@@ -165,6 +176,7 @@ pub(crate) struct Stats {
     spill: Gauge,
     reserved: Gauge,
     window: Gauge,
+    pub(crate) derived: Gauge,
     kept_dense: Gauge,
     resident: Gauge,
     encodes: AtomicU64,
@@ -172,6 +184,8 @@ pub(crate) struct Stats {
     encoded_to: AtomicU64,
     decodes: AtomicU64,
     decoded: AtomicU64,
+    derives: AtomicU64,
+    rederived: AtomicU64,
     incompressible: AtomicU64,
     unpackable: AtomicU64,
     failed: AtomicU64,
@@ -234,6 +248,11 @@ impl Stats {
         self.decoded.fetch_add(logical, Relaxed);
     }
 
+    pub(crate) fn on_derive(&self, logical: u64) {
+        self.derives.fetch_add(1, Relaxed);
+        self.rederived.fetch_add(logical, Relaxed);
+    }
+
     pub(crate) fn on_other_dtype(&self) {
         self.passed_other_dtype.fetch_add(1, Relaxed);
     }
@@ -253,6 +272,7 @@ impl Stats {
             &self.spill,
             &self.reserved,
             &self.window,
+            &self.derived,
             &self.kept_dense,
             &self.resident,
         ] {
@@ -267,12 +287,14 @@ impl Stats {
             spill_bytes: self.spill.now(),
             reserved_bytes: self.reserved.now(),
             window_bytes: self.window.now(),
+            derived_bytes: self.derived.now(),
             kept_dense_bytes: self.kept_dense.now(),
             peak_logical_bytes: self.logical.peak(),
             peak_packed_bytes: self.packed.peak(),
             peak_spill_bytes: self.spill.peak(),
             peak_reserved_bytes: self.reserved.peak(),
             peak_window_bytes: self.window.peak(),
+            peak_derived_bytes: self.derived.peak(),
             peak_kept_dense_bytes: self.kept_dense.peak(),
             peak_resident_bytes: self.resident.peak(),
             encodes: self.encodes.load(Relaxed),
@@ -280,6 +302,8 @@ impl Stats {
             encoded_to_bytes: self.encoded_to.load(Relaxed),
             decodes: self.decodes.load(Relaxed),
             decoded_bytes: self.decoded.load(Relaxed),
+            derives: self.derives.load(Relaxed),
+            rederived_bytes: self.rederived.load(Relaxed),
             incompressible: self.incompressible.load(Relaxed),
             unpackable_layouts: self.unpackable.load(Relaxed),
             failed_encodes: self.failed.load(Relaxed),

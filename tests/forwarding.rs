@@ -109,6 +109,7 @@ fn the_parser_reads_what_it_should() {
             fn required(x: [usize; 2], f: impl Fn(usize) -> usize);
             fn defaulted() -> usize { fn no() {} Self::required([1, 2]) } // fn no();
             forward! { break(x); (x: Float, n: (Option<usize>)) -> (Float, Int): first, second, }
+            forward! { cheap; (x: Float) -> Float: third = Third }
         }
         fn no() {}
     ";
@@ -117,7 +118,7 @@ fn the_parser_reads_what_it_should() {
     assert_eq!(names, ["required", "defaulted"]);
     assert_eq!(
         implemented(&block),
-        set(&["required", "defaulted", "first", "second"])
+        set(&["required", "defaulted", "first", "second", "third"])
     );
 }
 
@@ -141,8 +142,16 @@ fn implemented(block: &str) -> BTreeSet<String> {
     for list in LISTS.iter().flat_map(|list| block.split(list).skip(1)) {
         let list = &list[..closing(list)];
         let start = at_depth_zero(list, &[':']).expect("a list is `..: names`");
-        let listed = list[start + 1..].split(',').map(str::trim);
-        found.extend(listed.filter(|name| !name.is_empty()).map(str::to_string));
+        // A name may be followed by what else is said of it: `name = Kind`.
+        let name = |item: &str| {
+            item.split('=')
+                .next()
+                .unwrap_or_default()
+                .trim()
+                .to_string()
+        };
+        let listed = list[start + 1..].split(',').map(name);
+        found.extend(listed.filter(|name| !name.is_empty()));
     }
     found
 }

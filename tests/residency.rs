@@ -55,21 +55,24 @@ fn residency() {
     metadata_and_clones_do_not_decode();
     incompressible_data_stays_dense();
     special_values_survive();
+    what_is_cheap_is_computed_again();
+    what_lost_its_operands_is_packed();
+    no_more_than_two_operations_are_done_again();
     nothing_is_left();
 }
 
 fn impossible_configurations_are_refused() {
     let refused = |config: LctConfig| B::configure(&DEVICE, config).unwrap_err();
-    let fraction = refused(LctConfig::default().with_hot_window(HotWindow::Fraction(1.5)));
+    let fraction = refused(LctConfig::default().with_hot_window(HotWindow::Share(1.5)));
     assert_eq!(
         fraction,
-        ConfigError::Fraction {
+        ConfigError::Share {
             name: "hot_window",
             given: 1.5
         }
     );
-    let nan = LctConfig::default().with_hot_window(HotWindow::Fraction(f64::NAN));
-    assert!(matches!(refused(nan), ConfigError::Fraction { .. }));
+    let nan = LctConfig::default().with_hot_window(HotWindow::Share(f64::NAN));
+    assert!(matches!(refused(nan), ConfigError::Share { .. }));
     let none = refused(LctConfig::default().with_min_elements(0));
     assert_eq!(none, ConfigError::MinElements { given: 0 });
     let reserve = refused(LctConfig::default().with_spill_reserve(10));
@@ -178,7 +181,7 @@ fn metadata_and_clones_do_not_decode() {
         unreachable!("the tensor is not quantized")
     };
     assert_eq!(primitive.rank(), 2);
-    assert!(format!("{primitive:?}").contains("Packed"));
+    assert!(format!("{primitive:?}").contains("Nothing"));
     assert_eq!(report().decodes, before.decodes);
 }
 
@@ -213,6 +216,77 @@ fn special_values_survive() {
     assert_eq!(bits(&tensor).bytes, sorted.bytes);
 }
 
+/// Nine tensors of 64 KiB that live: what was made before has left the window.
+fn pressure() -> Vec<Tensor<B, 2>> {
+    (0..9).map(|_| fresh()).collect()
+}
+
+fn plain(tensor: &Tensor<B, 2>) -> Tensor<Flex, 2> {
+    Tensor::from_data(bits(tensor), (&DEVICE, DType::BF16))
+}
+
+fn what_is_cheap_is_computed_again() {
+    let before = report();
+    // As softmax does it; with the divisor in full, lest it be too small to be managed.
+    let (shifted, divisor) = (fresh(), fresh());
+    let exponential = shifted.clone().exp();
+    let quotient = exponential.clone() / divisor.clone();
+    let rectified = burn::tensor::activation::relu(divisor.clone());
+    let expected = [
+        plain(&shifted).exp(),
+        plain(&shifted).exp() / plain(&divisor),
+        burn::tensor::activation::relu(plain(&divisor)),
+    ]
+    .map(Tensor::into_data);
+    let pressure = pressure();
+    let full = report();
+    assert_eq!(full.derived_bytes - before.derived_bytes, 3 * 64 * KIB);
+    // The operands go on living after their owner is gone.
+    drop((shifted, divisor));
+    let results = [(1, &quotient), (0, &exponential), (2, &rectified)];
+    for (index, result) in results {
+        assert_eq!(bits(result), expected[index]);
+    }
+    let used = report();
+    // The quotient asked for the exponential, which stayed in the window.
+    assert_eq!(used.derives - full.derives, 3, "{used}");
+    for (index, result) in results.into_iter().rev() {
+        assert_eq!(bits(result), expected[index]);
+    }
+    let encodes = report().encodes;
+    drop(pressure);
+    drop((quotient, exponential, rectified));
+    assert_eq!(report().derived_bytes, before.derived_bytes);
+    assert_eq!(report().encodes, encodes);
+}
+
+fn what_lost_its_operands_is_packed() {
+    let before = report();
+    let exponential = fresh().exp();
+    let expected = bits(&exponential);
+    let _pressure = pressure();
+    let after = report();
+    assert_eq!(after.derived_bytes, before.derived_bytes);
+    assert!(after.encodes > before.encodes);
+    assert_eq!(bits(&exponential), expected);
+}
+
+fn no_more_than_two_operations_are_done_again() {
+    let before = report();
+    let roots: Vec<_> =
+        std::iter::successors(Some(fresh().exp()), |last| Some(last.clone().sqrt()))
+            .take(5)
+            .collect();
+    let expected: Vec<_> = roots.iter().map(bits).collect();
+    let _pressure = pressure();
+    // Each third is packed: the first, whose operand is gone, and the fourth.
+    let derived = report().derived_bytes - before.derived_bytes;
+    assert_eq!(derived, 3 * 64 * KIB);
+    for (root, expected) in roots.iter().zip(expected).rev() {
+        assert_eq!(bits(root), expected);
+    }
+}
+
 fn nothing_is_left() {
     B::sync(&DEVICE).unwrap();
     let end = report();
@@ -221,5 +295,6 @@ fn nothing_is_left() {
         (0, 0, 0)
     );
     assert_eq!((end.window_bytes, end.kept_dense_bytes), (0, 0));
+    assert_eq!(end.derived_bytes, 0);
     assert_eq!(end.failed_encodes, 0, "every packed tensor verified");
 }

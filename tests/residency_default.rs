@@ -61,7 +61,7 @@ fn the_limit_follows_the_peak() {
     let full = report();
     assert_eq!(full.logical_bytes, 64 * 64 * KIB);
     assert!(full.ratio() > 1.4, "{full}");
-    // A sixteenth dense, the rest packed, and the tensor that came last.
+    // The share is out of reach: a sixteenth dense, the rest packed, and the tensor that came last.
     let limit = full.logical_bytes as f64 * (1.0 / 16.0 + 15.0 / 16.0 / full.ratio());
     assert!(
         full.resident_bytes() as f64 <= limit + 64.0 * 1024.0,

@@ -11,7 +11,7 @@ use burn_std::{BoolDType, FloatDType, IntDType, Shape, Slice};
 
 use crate::LctBackend;
 use crate::store::PackedStore;
-use crate::tensor::{LctTensor, ViewOp, with_errors_of};
+use crate::tensor::{LctTensor, ViewOp, natural_break, with_errors_of};
 
 impl<B: PackedStore> FloatTensorOps<Self> for LctBackend<B> {
     // Creation, transfer and conversion.
@@ -40,6 +40,9 @@ impl<B: PackedStore> FloatTensorOps<Self> for LctBackend<B> {
         tensor: FloatTensor<Self>,
     ) -> impl Future<Output = Result<TensorData, ExecutionError>> + Send {
         let device = tensor.device();
+        // Reading executes all that is queued.
+        tensor.touch();
+        natural_break::<B>(&device);
         let data = B::float_into_data(tensor.dense());
         async move { with_errors_of::<B, _>(&device, data.await) }
     }
@@ -97,15 +100,22 @@ impl<B: PackedStore> FloatTensorOps<Self> for LctBackend<B> {
 
     // Arithmetic.
     forward! {
+        cheap;
         (tensor: FloatTensor) -> FloatTensor:
-        float_neg, float_recip, float_abs, float_sign, float_sqrt, float_exp, float_log,
+        float_exp = Exp, float_log = Log, float_recip = Recip, float_sqrt = Sqrt,
+        float_tanh = Tanh
+    }
+    forward! { cheap; (lhs: FloatTensor, rhs: FloatTensor) -> FloatTensor: float_div = Div }
+    forward! {
+        (tensor: FloatTensor) -> FloatTensor:
+        float_neg, float_abs, float_sign,
         float_log1p, float_erf, float_round, float_floor, float_ceil, float_trunc,
-        float_cos, float_sin, float_tan, float_cosh, float_sinh, float_tanh,
+        float_cos, float_sin, float_tan, float_cosh, float_sinh,
         float_acos, float_asin, float_atan, float_acosh, float_asinh, float_atanh
     }
     forward! {
         (lhs: FloatTensor, rhs: FloatTensor) -> FloatTensor:
-        float_add, float_sub, float_mul, float_div, float_remainder, float_powf, float_atan2
+        float_add, float_sub, float_mul, float_remainder, float_powf, float_atan2
     }
     forward! {
         (lhs: FloatTensor, rhs: Scalar) -> FloatTensor:

@@ -15,6 +15,7 @@
 /// ```ignore
 /// forward! { (tensor: FloatTensor, dim: usize) -> FloatTensor: float_sum_dim, float_mean_dim }
 /// forward! { break(x); (x: FloatTensor, output_size: usize) -> FloatTensor: adaptive_avg_pool1d }
+/// forward! { cheap; (tensor: FloatTensor) -> FloatTensor: float_exp = Exp }
 /// ```
 ///
 /// Types are as in Burn's trait, without the backend parameter; one of several tokens stands in
@@ -22,10 +23,21 @@
 /// decode. With `break(x)` the operation is announced as a natural break on the device of `x`: a
 /// fusing backend ends its kernel here anyway, so tensors that have to be packed are packed now
 /// and not in the middle of an elementwise chain. The operands count as used before that, lest they
-/// be packed just to be decoded.
+/// be packed just to be decoded. With `cheap`, each name followed by what the operation is called in
+/// [`Cheap`](crate::tensor::Cheap), the result remembers where it came from.
 macro_rules! forward {
     (break($on:ident); $args:tt -> $result:tt: $($name:ident),+ $(,)?) => {
         $(forward!(@breaking $on $name $args -> $result);)+
+    };
+    (cheap; $args:tt -> $result:tt: $($name:ident = $cheap:ident),+ $(,)?) => {
+        $(forward!(@cheap $cheap $name $args);)+
+    };
+    (@cheap $cheap:ident $name:ident ($($arg:ident: $kind:tt),*)) => {
+        fn $name($($arg: primitive!($kind)),*) -> primitive!(FloatTensor) {
+            let recipe = crate::tensor::Recipe::new(crate::tensor::Cheap::$cheap, &[$(&$arg),*]);
+            let result = B::$name($(dense!($kind, $arg)),*);
+            crate::tensor::LctTensor::with_recipe(result, recipe)
+        }
     };
     ($args:tt -> $result:tt: $($name:ident),+ $(,)?) => {
         $(forward!(@plain $name $args -> $result);)+

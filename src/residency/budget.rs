@@ -5,8 +5,8 @@ use crate::report::Stats;
 
 /// The ratio that is counted on before anything has been encoded.
 const EXPECTED_RATIO: f64 = 1.4;
-/// How much of the window a lazy backend may use in excess until its next natural break.
-const SLACK: f64 = 0.5;
+/// One part of so many of the most bytes that ever lived may always be dense.
+const FLOOR_PARTS: u64 = 16;
 
 /// The spill reserve is at most one of so many parts of the most bytes that ever lived, and at least so many bytes.
 const RESERVE_PARTS: u64 = 16;
@@ -34,30 +34,30 @@ impl Budget {
         config.spill_reserve.min(share)
     }
 
-    /// What is over the budget, if anything; with `slack`, over the budget with half of the window more.
-    pub(super) fn excess(&self, stats: &Stats, slack: bool) -> Option<Excess> {
-        let more = if slack { 1.0 + SLACK } else { 1.0 };
-        let window = stats.window_now();
+    /// The dense bytes that stay in the window, whatever the limit is: what dies young or is used at once.
+    pub(super) fn floor(&self, stats: &Stats) -> u64 {
+        match self.0 {
+            HotWindow::Bytes(limit) => limit,
+            HotWindow::Share(_) => stats.logical.peak() / FLOOR_PARTS,
+        }
+    }
+
+    /// What is over the budget, if anything.
+    pub(super) fn excess(&self, stats: &Stats) -> Option<Excess> {
+        let ratio = stats.ratio().unwrap_or(EXPECTED_RATIO).max(1.05);
+        let at_most = stats.window_now().saturating_sub(self.floor(stats));
         let excess = match self.0 {
-            HotWindow::Bytes(limit) => {
-                let bytes = window.saturating_sub((limit as f64 * more) as u64);
+            HotWindow::Bytes(limit) => Excess {
+                bytes: stats.window_now().saturating_sub(limit),
+                freed: 1.0,
+                at_most,
+            },
+            HotWindow::Share(share) => {
+                let limit = (stats.logical.peak() as f64 * share) as u64;
                 Excess {
-                    bytes,
-                    freed: 1.0,
-                    at_most: bytes,
-                }
-            }
-            // At the peak, all tensors are packed but this fraction of them. Whenever fewer bytes are alive, more of them
-            // may be dense without raising the peak: in most of the backward pass, nothing needs to be packed. The fraction
-            // itself may always be dense, or what dies young would be packed where data does not compress.
-            HotWindow::Fraction(fraction) => {
-                let peak = stats.logical.peak() as f64;
-                let ratio = stats.ratio().unwrap_or(EXPECTED_RATIO).max(1.05);
-                let limit = peak * (fraction * more + (1.0 - fraction) / ratio);
-                Excess {
-                    bytes: stats.managed_now().saturating_sub(limit as u64),
+                    bytes: stats.managed_now().saturating_sub(limit),
                     freed: 1.0 - 1.0 / ratio,
-                    at_most: window.saturating_sub((peak * fraction) as u64),
+                    at_most,
                 }
             }
         };

@@ -20,7 +20,7 @@ mod budget;
 mod defer;
 mod window;
 
-use budget::Budget;
+use budget::{Budget, Excess};
 pub(crate) use defer::defer_evictions;
 use window::Window;
 
@@ -78,8 +78,8 @@ impl<B: PackedStore> Residency<B> {
     /// Puts a storage that has just become dense, or was just used, at the young end of the window.
     pub(crate) fn admit(&self, storage: &Arc<Storage<B>>) {
         self.window().push(storage);
-        // A lazy backend's plans would be cut here: it has some slack, until the next natural break.
-        if self.budget.excess(&self.stats, B::LAZY).is_some() {
+        // A lazy backend's plans would be cut here: it waits for the next natural break.
+        if !B::LAZY && self.budget.excess(&self.stats).is_some() {
             self.evict();
         }
     }
@@ -93,7 +93,7 @@ impl<B: PackedStore> Residency<B> {
 
     /// Brings the window down to its budget, where a lazy backend's plans break anyway.
     pub(crate) fn natural_break(&self) {
-        if B::LAZY && self.budget.excess(&self.stats, false).is_some() {
+        if B::LAZY && self.budget.excess(&self.stats).is_some() {
             self.evict();
         }
     }
@@ -102,7 +102,8 @@ impl<B: PackedStore> Residency<B> {
         self.window.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Packs the least recently used tensors until the budget is kept.
+    /// Lets tensors go to rest until the budget is kept: first those that can be computed again, then the least recently
+    /// used.
     fn evict(&self) {
         if defer::is_deferred() {
             return;
@@ -113,25 +114,31 @@ impl<B: PackedStore> Residency<B> {
             Err(TryLockError::Poisoned(error)) => error.into_inner(),
             Err(TryLockError::WouldBlock) => return,
         };
-        let Some(excess) = self.budget.excess(&self.stats, false) else {
+        let Some(excess) = self.budget.excess(&self.stats) else {
             return;
         };
-        // The storages outlive the hand-overs that lock them.
-        let (mut oldest, mut refused) = (Vec::new(), Vec::new());
-        let (mut made_up, mut dense) = (0.0, 0);
-        while made_up < excess.bytes as f64 && dense < excess.at_most {
+        let mut leaving = Leaving::new(excess);
+        let young = self.budget.floor(&self.stats);
+        while leaving.goes_on() {
+            let Some(storage) = self.window().pop_cheap(young) else {
+                break;
+            };
+            if storage.held() == Held::Dense && storage.evictable() {
+                leaving.derive(&storage);
+            }
+        }
+        let mut refused = Vec::new();
+        while leaving.goes_on() {
             let Some(storage) = self.window().pop() else {
                 break;
             };
-            let share = match storage.held() {
-                Held::Packed => continue,
-                Held::Copy => 1.0,
-                Held::Dense => excess.freed,
-            };
+            if storage.held() == Held::Nothing {
+                continue;
+            }
             if storage.evictable() {
-                made_up += share * storage.bytes() as f64;
-                dense += storage.bytes();
-                oldest.push(storage);
+                if !leaving.derive(&storage) {
+                    leaving.pack(storage);
+                }
             } else {
                 refused.push(storage);
             }
@@ -139,8 +146,13 @@ impl<B: PackedStore> Residency<B> {
         for storage in &refused {
             self.window().push(storage);
         }
+        self.let_go(&leaving.storages);
+    }
+
+    /// Packs the tensors of storages that hold one, and drops the copies of the others.
+    fn let_go(&self, storages: &[Arc<Storage<B>>]) {
         let (mut handed_over, mut tensors) = (Vec::new(), Vec::new());
-        for storage in &oldest {
+        for storage in storages {
             match storage.evict() {
                 Evicted::Nothing => {}
                 Evicted::HandedOver(hand_over, tensor) if B::LAZY => {
@@ -177,6 +189,69 @@ impl<B: PackedStore> Residency<B> {
             spill_reserve: self.budget.spill_reserve(&self.config, &self.stats),
             stats: self.stats.clone(),
         }
+    }
+}
+
+/// What leaves the window in one go.
+struct Leaving<B: PackedStore> {
+    excess: Excess,
+    /// The bytes that are made up for.
+    made_up: f64,
+    /// The dense bytes that leave.
+    dense: u64,
+    /// Those to be packed, each once. They outlive the hand-overs that lock them.
+    storages: Vec<Arc<Storage<B>>>,
+}
+
+impl<B: PackedStore> Leaving<B> {
+    fn new(excess: Excess) -> Self {
+        Self {
+            excess,
+            made_up: 0.0,
+            dense: 0,
+            storages: Vec::new(),
+        }
+    }
+
+    fn goes_on(&self) -> bool {
+        self.made_up < self.excess.bytes as f64 && self.dense < self.excess.at_most
+    }
+
+    /// Lets a storage go that can be computed again. Returns whether it can.
+    ///
+    /// With a lazy backend the operands have to rest, too: a dense one could be asked for only through the stream, which
+    /// would cut its plans in another place than plain Burn does.
+    fn derive(&mut self, storage: &Arc<Storage<B>>) -> bool {
+        let Some(derivation) = storage.derivation() else {
+            return false;
+        };
+        let dense = |operand: &&Arc<Storage<B>>| B::LAZY && operand.held() == Held::Dense;
+        let operands: Vec<_> = derivation.operands().filter(dense).cloned().collect();
+        if !operands.iter().all(|operand| operand.evictable()) || !storage.derive(derivation) {
+            return false;
+        }
+        self.made_up += storage.bytes() as f64;
+        self.dense += storage.bytes();
+        operands.into_iter().for_each(|operand| self.pack(operand));
+        true
+    }
+
+    fn pack(&mut self, storage: Arc<Storage<B>>) {
+        if self
+            .storages
+            .iter()
+            .any(|known| Arc::ptr_eq(known, &storage))
+        {
+            return;
+        }
+        let share = match storage.held() {
+            Held::Nothing => return,
+            Held::Copy => 1.0,
+            Held::Dense => self.excess.freed,
+        };
+        self.made_up += share * storage.bytes() as f64;
+        self.dense += storage.bytes();
+        self.storages.push(storage);
     }
 }
 

@@ -15,12 +15,22 @@ pub(crate) struct Window<B: PackedStore> {
     next_ticket: u64,
     /// Entries after the last clean-up, which set how many more may gather before the next.
     kept: usize,
+    /// The bytes that have entered so far.
+    entered: u64,
+    /// The storages that can be computed again, oldest first.
+    cheap: VecDeque<CheapEntry<B>>,
 }
 
 struct Entry<B: PackedStore> {
     ticket: u64,
     /// The ticket that the storage has now.
     current: Arc<AtomicU64>,
+    storage: Weak<Storage<B>>,
+}
+
+struct CheapEntry<B: PackedStore> {
+    /// The bytes that had entered when the storage last did.
+    entered: Arc<AtomicU64>,
     storage: Weak<Storage<B>>,
 }
 
@@ -37,6 +47,8 @@ impl<B: PackedStore> Default for Window<B> {
             entries: VecDeque::new(),
             next_ticket: 1,
             kept: 0,
+            entered: 0,
+            cheap: VecDeque::new(),
         }
     }
 }
@@ -46,7 +58,14 @@ impl<B: PackedStore> Window<B> {
     pub(crate) fn push(&mut self, storage: &Arc<Storage<B>>) {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
-        storage.ticket.store(ticket, Relaxed);
+        if storage.ticket.swap(ticket, Relaxed) == 0 && storage.has_recipe() {
+            self.cheap.push_back(CheapEntry {
+                entered: storage.entered.clone(),
+                storage: Arc::downgrade(storage),
+            });
+        }
+        self.entered += storage.bytes();
+        storage.entered.store(self.entered, Relaxed);
         self.entries.push_back(Entry {
             ticket,
             current: storage.ticket.clone(),
@@ -55,7 +74,24 @@ impl<B: PackedStore> Window<B> {
         if self.entries.len() > 2 * self.kept + 1024 {
             self.entries.retain(Entry::is_valid);
             self.kept = self.entries.len();
+            self.cheap.retain(|cheap| cheap.storage.strong_count() > 0);
         }
+    }
+
+    /// Takes the oldest storage that can be computed again, but none that is among the last `young` bytes.
+    pub(crate) fn pop_cheap(&mut self, young: u64) -> Option<Arc<Storage<B>>> {
+        for _ in 0..self.cheap.len() {
+            let cheap = self.cheap.pop_front()?;
+            if cheap.storage.strong_count() == 0 {
+                continue;
+            }
+            if self.entered - cheap.entered.load(Relaxed) < young {
+                self.cheap.push_back(cheap);
+            } else if let Some(storage) = cheap.storage.upgrade() {
+                return Some(storage);
+            }
+        }
+        None
     }
 
     /// Takes the least recently used storage out of the window.
@@ -87,7 +123,7 @@ mod tests {
         let residency = Residency::<Flex>::of(&FlexDevice);
         let weight = FlexTensor::zeros([128, 256].into(), DType::BF16);
         assert_eq!(weight.shape().num_elements(), 32_768);
-        let weight = Arc::new(Storage::new(weight, FlexDevice, residency));
+        let weight = Arc::new(Storage::new(weight, FlexDevice, residency, None));
         let mut window = Window::default();
         for _ in 0..100_000 {
             window.push(&weight);

@@ -13,6 +13,7 @@ use lct_kernels::PackedLayout;
 use lct_kernels::header::{CAPACITY_WORD, RECORDS_END_WORD, SERIAL_WORD, fixed_words};
 use lct_kernels::launch::{self, DenseLayout};
 
+use super::pages::{self, rounded};
 use super::reserve::Reserve;
 use super::{PackRequest, PackedStore};
 use crate::report::{Footprint, KeptDense};
@@ -53,8 +54,14 @@ where
     BT: BoolElement,
 {
     type Packed = CubePacked<R>;
+    type Eager = Self;
+    type Layout = Metadata;
 
     const LAZY: bool = false;
+
+    fn claim(device: &Device<Self>, again: bool) {
+        pages::use_exact_pages::<R>(device, again);
+    }
 
     fn pack(tensors: Vec<FloatTensor<Self>>, request: &PackRequest) -> Vec<CubePacked<R>> {
         tensors
@@ -65,6 +72,22 @@ where
 
     fn unpack(packed: &CubePacked<R>) -> FloatTensor<Self> {
         packed.unpack()
+    }
+
+    fn from_eager(tensor: CubeTensor<R>) -> CubeTensor<R> {
+        tensor
+    }
+
+    fn to_eager(tensor: CubeTensor<R>) -> CubeTensor<R> {
+        tensor
+    }
+
+    fn release(tensor: CubeTensor<R>) -> Metadata {
+        *tensor.meta
+    }
+
+    fn lay_out(tensor: CubeTensor<R>, layout: &Metadata) -> CubeTensor<R> {
+        lay_out(tensor, layout)
     }
 
     fn is_dense(packed: &CubePacked<R>) -> bool {
@@ -130,8 +153,8 @@ impl<R: CubeRuntime> CubePacked<R> {
         reserve.make_room(bound, request.spill_reserve);
 
         let client = &tensor.client;
-        let blob = client.empty(layout.blob_bytes() as usize);
-        let spill = client.empty(bound.max(4) as usize);
+        let blob = buffer(client, layout.blob_bytes());
+        let spill = buffer(client, bound.max(4));
         let serial = launch::encode(
             client,
             tensor.handle.clone(),
@@ -161,6 +184,7 @@ impl<R: CubeRuntime> CubePacked<R> {
         );
         let packed = Self::new(tensor.clone(), footprint, Form::Packed(buffers));
         reserve.watch(&packed.0, bound);
+        pages::tidy(client, layout.dense_bytes());
         Ok(packed)
     }
 
@@ -215,6 +239,7 @@ impl<R: CubeRuntime> Shared<R> {
             return None;
         };
         let rest = buffers.blob.size_in_used() - STATUS_BYTES as u64;
+        // On top of what rounding left.
         Some(buffers.blob.clone().offset_end(rest))
     }
 
@@ -313,6 +338,12 @@ fn decode<R: CubeRuntime>(
     Ok(output)
 }
 
+/// A buffer of so many bytes, with the room of one of [few sizes](rounded).
+fn buffer<R: CubeRuntime>(client: &ComputeClient<R>, bytes: u64) -> Handle {
+    let room = rounded(bytes);
+    client.empty(room as usize).offset_end(room - bytes)
+}
+
 /// The bytes from the first value to the last, with the padding between rows.
 fn span_bytes(rows: DenseLayout) -> usize {
     let values = (rows.rows - 1) * rows.row_pitch + rows.row_len;
@@ -322,9 +353,7 @@ fn span_bytes(rows: DenseLayout) -> usize {
 
 /// Copies the used words into a buffer of their size.
 fn trimmed<R: CubeRuntime>(client: &ComputeClient<R>, worst_case: Handle, words: usize) -> Handle {
-    // Few different sizes, so that the pools find their pages again.
-    const BUCKET: usize = 4096;
-    let exact = client.empty((4 * words).next_multiple_of(BUCKET));
+    let exact = buffer(client, 4 * words as u64);
     let binding = |handle: Handle| TensorBinding::<R> {
         handle: handle.binding(),
         shape: [words].into(),
@@ -338,6 +367,34 @@ fn trimmed<R: CubeRuntime>(client: &ComputeClient<R>, worst_case: Handle, words:
         cubecl::ir::ElemType::UInt(cubecl::ir::UIntKind::U32).into(),
     );
     exact
+}
+
+/// A tensor with the same values at other places, if they are to be at others.
+pub(super) fn lay_out<R: CubeRuntime>(tensor: CubeTensor<R>, layout: &Metadata) -> CubeTensor<R> {
+    if tensor.meta.strides() == layout.strides() {
+        return tensor;
+    }
+    let shape = layout.shape().iter();
+    let last: usize = shape
+        .zip(layout.strides().iter())
+        .map(|(&size, &stride)| (size - 1) * stride)
+        .sum();
+    // Kernels read 16 bytes at a time.
+    let bytes = (2 * (last + 1)).next_multiple_of(16);
+    let output = CubeTensor::new(
+        tensor.client.clone(),
+        tensor.client.empty(bytes),
+        layout.clone(),
+        tensor.device.clone(),
+        DType::BF16,
+    );
+    cubecl::std::tensor::copy_into(
+        &tensor.client.clone(),
+        tensor.binding(),
+        output.clone().binding(),
+        cubecl::ir::ElemType::Float(cubecl::ir::FloatKind::BF16).into(),
+    );
+    output
 }
 
 /// Decodes at once and compares every value with the original's.

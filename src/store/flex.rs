@@ -28,6 +28,8 @@ enum Form {
 
 impl PackedStore for Flex {
     type Packed = FlexPacked;
+    type Eager = Self;
+    type Layout = ();
 
     const LAZY: bool = false;
 
@@ -36,6 +38,28 @@ impl PackedStore for Flex {
             .into_iter()
             .map(|tensor| pack_one(tensor, request))
             .collect()
+    }
+
+    fn from_eager(tensor: FlexTensor) -> FlexTensor {
+        tensor
+    }
+
+    fn to_eager(tensor: FlexTensor) -> FlexTensor {
+        tensor
+    }
+
+    fn derivable(tensor: &FlexTensor) -> bool {
+        tensor.is_contiguous()
+    }
+
+    fn release(_tensor: FlexTensor) {}
+
+    fn lay_out(tensor: FlexTensor, (): &()) -> FlexTensor {
+        if tensor.is_contiguous() {
+            tensor
+        } else {
+            tensor.to_contiguous()
+        }
     }
 
     fn is_dense(packed: &FlexPacked) -> bool {

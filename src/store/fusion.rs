@@ -15,19 +15,28 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use burn_backend::tensor::{Device, FloatTensor};
 use burn_backend::{DType, DeviceOps, Shape, StreamId};
 use burn_cubecl::fusion::FusionCubeRuntime;
+use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 use burn_fusion::client::GlobalFusionClient;
 use burn_fusion::stream::{Operation, OperationStreams};
 use burn_fusion::{Fusion, FusionTensor, get_client};
 use burn_ir::{BackendIr, CustomOpIr, HandleContainer, OperationIr, TensorIr, TensorStatus};
+use burn_std::Metadata;
 
-use super::cube::CubePacked;
+use super::cube::{self, CubePacked};
 use super::reserve::Reserve;
 use super::{PackRequest, PackedStore};
 use crate::per_device;
 
 type Client<R> = GlobalFusionClient<FusionCubeRuntime<R>>;
 type Slot<R> = Arc<OnceLock<CubePacked<R>>>;
+
+/// How a tensor lies in memory, which is known as soon as the stream has got to the operation that releases it.
+pub struct FusionLayout<R: CubeRuntime> {
+    client: Client<R>,
+    stream: StreamId,
+    slot: Arc<OnceLock<Metadata>>,
+}
 
 /// A fusion tensor in packed form, which exists as soon as the stream has got to its pack operation.
 pub struct FusionPacked<R: CubeRuntime> {
@@ -45,8 +54,14 @@ where
     BT: BoolElement,
 {
     type Packed = FusionPacked<R>;
+    type Eager = CubeBackend<R, F, I, BT>;
+    type Layout = FusionLayout<R>;
 
     const LAZY: bool = true;
+
+    fn claim(device: &Device<Self>, again: bool) {
+        CubeBackend::<R, F, I, BT>::claim(device, again);
+    }
 
     fn pack(tensors: Vec<FloatTensor<Self>>, request: &PackRequest) -> Vec<FusionPacked<R>> {
         let Some(first) = tensors.first() else {
@@ -81,27 +96,52 @@ where
         packed
     }
 
-    fn unpack(packed: &FusionPacked<R>) -> FloatTensor<Self> {
-        let client = &packed.client;
-        let tensor = match packed.slot.get() {
-            Some(packed) => packed.unpack(),
-            None => {
-                // The pack operation is still in the queue.
-                packed.stream.executes(|| client.sync(|| ()));
-                packed
-                    .slot
-                    .get()
-                    .expect("a drained stream has executed its pack operations")
-                    .unpack()
-            }
-        };
-        let mut shell = Shells::<R>::of(client.device()).take(client);
-        shell.id =
-            client.register_tensor_handle(CubeBackend::<R, F, I, BT>::float_tensor_handle(tensor));
-        shell.shape = packed.shape.clone();
+    fn unpack(packed: &FusionPacked<R>) -> CubeTensor<R> {
+        executed(&packed.slot, packed.stream, &packed.client).unpack()
+    }
+
+    fn from_eager(tensor: CubeTensor<R>) -> FloatTensor<Self> {
+        let client = get_client::<CubeBackend<R, F, I, BT>>(&tensor.device);
+        let mut shell = Shells::<R>::of(client.device()).take(&client);
+        shell.shape = tensor.meta.shape().clone();
         shell.dtype = DType::BF16;
         shell.stream = StreamId::current();
+        shell.id =
+            client.register_tensor_handle(CubeBackend::<R, F, I, BT>::float_tensor_handle(tensor));
         shell
+    }
+
+    fn to_eager(tensor: FloatTensor<Self>) -> CubeTensor<R> {
+        let client = tensor.client.clone();
+        client.resolve_tensor_float::<CubeBackend<R, F, I, BT>>(tensor)
+    }
+
+    fn release(tensor: FloatTensor<Self>) -> FusionLayout<R> {
+        let layout = FusionLayout {
+            client: tensor.client.clone(),
+            stream: StreamId::current(),
+            slot: Arc::default(),
+        };
+        let streams = OperationStreams::with_inputs([&tensor]);
+        let input = tensor.into_ir();
+        let operation = Release::<CubeBackend<R, F, I, BT>, R> {
+            input: input.clone(),
+            slot: layout.slot.clone(),
+            backend: PhantomData,
+        };
+        layout.client.register(
+            streams,
+            OperationIr::Custom(CustomOpIr::new("lct_release", &[input], &[])),
+            operation,
+        );
+        layout
+    }
+
+    fn lay_out(tensor: CubeTensor<R>, layout: &FusionLayout<R>) -> CubeTensor<R> {
+        cube::lay_out(
+            tensor,
+            executed(&layout.slot, layout.stream, &layout.client),
+        )
     }
 
     fn is_dense(packed: &FusionPacked<R>) -> bool {
@@ -126,6 +166,51 @@ where
         let client = get_client::<CubeBackend<R, F, I, BT>>(device);
         client.sync(|| ());
         Reserve::<R>::of(device).settle_all();
+    }
+}
+
+/// What an operation of `stream` leaves in its slot, once it has been executed.
+fn executed<'a, T, R: CubeRuntime>(
+    slot: &'a OnceLock<T>,
+    stream: StreamId,
+    client: &Client<R>,
+) -> &'a T {
+    slot.get().unwrap_or_else(|| {
+        // It is still in the queue.
+        stream.executes(|| client.sync(|| ()));
+        slot.get()
+            .expect("a drained stream has executed its operations")
+    })
+}
+
+/// Takes a dense tensor out of the stream and keeps nothing but its layout.
+struct Release<B, R: CubeRuntime> {
+    input: TensorIr,
+    slot: Arc<OnceLock<Metadata>>,
+    backend: PhantomData<(B, R)>,
+}
+
+impl<R, F, I, BT> Operation<FusionCubeRuntime<R>> for Release<CubeBackend<R, F, I, BT>, R>
+where
+    R: CubeRuntime,
+    F: FloatElement,
+    I: IntElement,
+    BT: BoolElement,
+{
+    fn execute(
+        &self,
+        handles: &mut HandleContainer<<CubeBackend<R, F, I, BT> as BackendIr>::Handle>,
+    ) {
+        let tensor = handles.get_float_tensor::<CubeBackend<R, F, I, BT>>(&self.input);
+        self.slot.get_or_init(|| *tensor.meta);
+    }
+}
+
+impl<B, R: CubeRuntime> std::fmt::Debug for Release<B, R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Release")
+            .field("input", &self.input)
+            .finish_non_exhaustive()
     }
 }
 

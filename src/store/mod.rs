@@ -21,6 +21,8 @@ mod flex;
 #[cfg(feature = "cube")]
 mod fusion;
 #[cfg(feature = "cube")]
+mod pages;
+#[cfg(feature = "cube")]
 mod predict;
 #[cfg(feature = "cube")]
 mod reserve;
@@ -59,6 +61,15 @@ pub trait PackedStore: Backend {
     /// break anyway.
     const LAZY: bool;
 
+    /// The backend whose operations run at once, on the same device: this one, or the one that a lazy one drives.
+    type Eager: Backend<Device = Self::Device>;
+
+    /// How a tensor lies in memory.
+    type Layout: Send + Sync + 'static;
+
+    /// Sets up how this thread allocates on the device; `again`, where something may have set it back.
+    fn claim(_device: &Device<Self>, _again: bool) {}
+
     /// Packs BF16 tensors of this device, each to its own packed form, in order.
     ///
     /// The dense tensors are consumed; each is freed as soon as its packed form is known to be whole, or
@@ -70,7 +81,25 @@ pub trait PackedStore: Backend {
     /// # Panics
     /// If the packed form is known to be damaged, or never came to be because the device failed: then there is no value to
     /// return.
-    fn unpack(packed: &Self::Packed) -> FloatTensor<Self>;
+    fn unpack(packed: &Self::Packed) -> FloatTensor<Self::Eager>;
+
+    /// Takes over a tensor that is there already: a lazy backend's plans do not change by it.
+    fn from_eager(tensor: FloatTensor<Self::Eager>) -> FloatTensor<Self>;
+
+    /// The tensor itself. A lazy backend that has not computed it yet has to do that now, which cuts its plans.
+    fn to_eager(tensor: FloatTensor<Self>) -> FloatTensor<Self::Eager>;
+
+    /// Whether the tensor's memory layout can be made again from that of another tensor with the same values.
+    fn derivable(_tensor: &FloatTensor<Self>) -> bool {
+        true
+    }
+
+    /// Gives the tensor up, but for how it lies in memory.
+    fn release(tensor: FloatTensor<Self>) -> Self::Layout;
+
+    /// A tensor with the same values that lies in memory as `layout` says.
+    fn lay_out(tensor: FloatTensor<Self::Eager>, layout: &Self::Layout)
+    -> FloatTensor<Self::Eager>;
 
     /// Whether the packed form holds the tensor dense, so that unpacking it is only another handle.
     fn is_dense(packed: &Self::Packed) -> bool;

@@ -10,9 +10,11 @@ use crate::residency::{Residency, admits};
 pub(crate) use crate::residency::{defer_evictions, natural_break, passed_int_bool};
 use crate::store::PackedStore;
 
+mod recipe;
 mod storage;
 mod view;
 
+pub(crate) use recipe::{Cheap, Recipe};
 pub(crate) use storage::{Evicted, Held, Storage};
 pub(crate) use view::{View, ViewOp};
 
@@ -44,12 +46,18 @@ enum Form<B: PackedStore> {
 impl<B: PackedStore> LctTensor<B> {
     /// Takes over a fresh result of B, which enters the hot window if it is one to manage.
     pub(crate) fn new(tensor: FloatTensor<B>) -> Self {
+        Self::with_recipe(tensor, None)
+    }
+
+    /// [`new`](Self::new) for a result that need not be stored, as the recipe gives it again.
+    pub(crate) fn with_recipe(tensor: FloatTensor<B>, recipe: Option<Recipe<B>>) -> Self {
         let device = B::float_device(&tensor);
         let residency = Residency::<B>::of(&device);
         if !admits(residency, tensor.dtype(), tensor.shape().num_elements()) {
             return Self(Form::Passed(tensor));
         }
-        let storage = Arc::new(Storage::new(tensor, device, residency));
+        B::claim(&device, false);
+        let storage = Arc::new(Storage::new(tensor, device, residency, recipe));
         storage.residency.admit(&storage);
         let view = View::identity(&storage.shape);
         Self(Form::Managed(storage, view))

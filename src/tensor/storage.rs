@@ -6,13 +6,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use burn_backend::tensor::{Device, FloatTensor};
 use burn_backend::{Shape, TensorMetadata};
 
+use super::recipe::{Derivation, Recipe};
 use crate::residency::Residency;
 use crate::store::PackedStore;
 
 /// After so many evictions without a use in between, a tensor of another thread's stream is packed all the same.
 const MOST_REFUSALS: u32 = 8;
 
-/// One BF16 tensor under the residency's management: dense, packed, or packed with a decoded copy.
+/// One BF16 tensor under the residency's management: dense, at rest (packed, or to be derived from others), or at rest with
+/// a dense copy beside it.
 ///
 /// Shape and device stand outside of the lock, so that asking for them never waits. The lock is held only to look at
 /// the state or to change it, never while the backend encodes or decodes: what a backend does then (Flex's codec runs on
@@ -24,6 +26,10 @@ pub(crate) struct Storage<B: PackedStore> {
     pub(crate) residency: &'static Residency<B>,
     /// The place of this storage in the hot window: an entry with an older ticket is stale.
     pub(crate) ticket: Arc<AtomicU64>,
+    /// The bytes that had entered the hot window when this storage last did.
+    pub(crate) entered: Arc<AtomicU64>,
+    /// How it was computed, if that is cheap to do again.
+    recipe: Option<Recipe<B>>,
     /// How often it was to leave the window and another thread's stream was in the way, since its last use.
     refusals: AtomicU32,
     state: Mutex<State<B>>,
@@ -32,11 +38,33 @@ pub(crate) struct Storage<B: PackedStore> {
 /// The forms a tensor can be in. Those with a dense tensor count into the hot window.
 enum State<B: PackedStore> {
     Dense(FloatTensor<B>),
-    Packed(Arc<B::Packed>),
-    /// The packed form, and a clean copy that can be dropped at any time.
-    Copied(Arc<B::Packed>, FloatTensor<B>),
+    Resting(Arc<Rest<B>>),
+    /// At rest, and a clean copy that can be dropped at any time.
+    Copied(Arc<Rest<B>>, FloatTensor<B::Eager>),
     /// Moved out by the last owner, who drops the storage next.
     Taken,
+}
+
+/// How a tensor rests.
+enum Rest<B: PackedStore> {
+    Packed(B::Packed),
+    /// Not stored at all: computed again from others, and laid out as it was.
+    Derived(Derivation<B>, B::Layout),
+}
+
+impl<B: PackedStore> Rest<B> {
+    /// Whether the dense tensor is there all the same, and only another handle is needed.
+    fn is_dense(&self) -> bool {
+        matches!(self, Self::Packed(packed) if B::is_dense(packed))
+    }
+
+    /// Panics if the values are known to be lost.
+    fn check(&self) {
+        match self {
+            Self::Packed(packed) => B::check(packed),
+            Self::Derived(..) => {}
+        }
+    }
 }
 
 /// What a storage holds, for those who decide what to evict.
@@ -44,10 +72,10 @@ enum State<B: PackedStore> {
 pub(crate) enum Held {
     /// A dense tensor that has no packed form.
     Dense,
-    /// A decoded copy of a packed one.
+    /// A dense copy of one at rest.
     Copy,
     /// No dense tensor.
-    Packed,
+    Nothing,
 }
 
 impl<B: PackedStore> Storage<B> {
@@ -56,12 +84,15 @@ impl<B: PackedStore> Storage<B> {
         tensor: FloatTensor<B>,
         device: Device<B>,
         residency: &'static Residency<B>,
+        recipe: Option<Recipe<B>>,
     ) -> Self {
         let storage = Self {
             shape: tensor.shape(),
             device,
             residency,
             ticket: Arc::default(),
+            entered: Arc::default(),
+            recipe,
             refusals: AtomicU32::new(0),
             state: Mutex::new(State::Dense(tensor)),
         };
@@ -81,46 +112,89 @@ impl<B: PackedStore> Storage<B> {
         self.lock().held()
     }
 
+    /// The operations that have to be done again to get the values: none if they are stored.
+    pub(crate) fn steps(&self) -> u32 {
+        match &*self.lock() {
+            State::Resting(rest) | State::Copied(rest, _) => match &**rest {
+                Rest::Derived(derivation, _) => derivation.steps(),
+                Rest::Packed(_) => 0,
+            },
+            State::Dense(_) | State::Taken => 0,
+        }
+    }
+
+    /// Whether a recipe says how to get the values again, if the operands live.
+    pub(crate) fn has_recipe(&self) -> bool {
+        self.recipe.is_some()
+    }
+
+    /// What the values can be computed from now, if they may be.
+    pub(crate) fn derivation(&self) -> Option<Derivation<B>> {
+        self.recipe.as_ref()?.derivation()
+    }
+
     /// The dense tensor, moved out: B may then work in place, as it would have without us.
     pub(crate) fn into_dense(self) -> FloatTensor<B> {
         let state = std::mem::replace(&mut *self.lock(), State::Taken);
-        if state.held() != Held::Packed {
+        if state.held() != Held::Nothing {
             self.residency.stats().window_sub(self.bytes());
         }
         match state {
             State::Dense(tensor) => tensor,
-            State::Copied(packed, tensor) => {
-                B::check(&packed);
-                tensor
+            State::Copied(rest, copy) => {
+                rest.check();
+                B::from_eager(copy)
             }
-            State::Packed(packed) => self.decode(&packed),
+            State::Resting(rest) => B::from_eager(self.wake(&rest)),
             State::Taken => unreachable!("only the last owner takes, and it drops the storage"),
         }
     }
 
-    /// A handle of the dense tensor, decoded if need be. A decoded copy stays in the hot window.
+    /// A handle of the dense tensor, decoded or computed again if need be. Such a copy stays in the hot window.
     pub(crate) fn to_dense(self: &Arc<Self>) -> FloatTensor<B> {
+        self.look(FloatTensor::<B>::clone, B::from_eager)
+    }
+
+    /// The dense tensor as the backend's eager part has it: the same as [`to_dense`](Self::to_dense) but for one thing. A
+    /// tensor that a lazy backend has not computed yet is computed now.
+    pub(crate) fn to_eager(self: &Arc<Self>) -> FloatTensor<B::Eager> {
+        self.look(|tensor| B::to_eager(tensor.clone()), |copy| copy)
+    }
+
+    fn look<T>(
+        self: &Arc<Self>,
+        dense: impl FnOnce(&FloatTensor<B>) -> T,
+        copied: impl FnOnce(FloatTensor<B::Eager>) -> T,
+    ) -> T {
         self.refusals.store(0, Relaxed);
-        let packed = match &*self.lock() {
-            State::Dense(tensor) => Ok(tensor.clone()),
-            State::Copied(packed, tensor) => {
-                B::check(packed);
-                Ok(tensor.clone())
+        let (rest, copy) = match &*self.lock() {
+            State::Dense(tensor) => {
+                let tensor = tensor.clone();
+                (None, Err(tensor))
             }
-            State::Packed(packed) => Err(packed.clone()),
+            State::Copied(rest, copy) => (Some(rest.clone()), Ok(Some(copy.clone()))),
+            State::Resting(rest) => (Some(rest.clone()), Ok(None)),
             State::Taken => {
                 panic!("queueing an encode panicked before, and the tensor went with it")
             }
         };
-        let tensor = match packed {
-            Ok(tensor) => tensor,
-            // Held dense inside the packed form, and counted there.
-            Err(packed) if B::is_dense(&packed) => return B::unpack(&packed),
-            Err(packed) => {
-                let tensor = self.decode(&packed);
-                self.keep_copy(&tensor);
-                tensor
+        // The lock is released: what the backend does now may ask for this very storage.
+        let tensor = match (rest, copy) {
+            (_, Err(tensor)) => dense(&tensor),
+            (Some(rest), Ok(Some(copy))) => {
+                rest.check();
+                copied(copy)
             }
+            (Some(rest), Ok(None)) => {
+                let copy = self.wake(&rest);
+                // Held dense in the packed form, and counted there.
+                if rest.is_dense() {
+                    return copied(copy);
+                }
+                self.keep_copy(&copy);
+                copied(copy)
+            }
+            (None, Ok(_)) => unreachable!("a copy is a copy of something at rest"),
         };
         self.residency.admit(self);
         tensor
@@ -130,8 +204,9 @@ impl<B: PackedStore> Storage<B> {
     /// let alone, unless it has been found unused so often that this thread seems to be gone.
     pub(crate) fn evictable(&self) -> bool {
         let here = match &*self.lock() {
-            State::Dense(tensor) | State::Copied(_, tensor) => B::packs_here(tensor),
-            State::Packed(_) | State::Taken => false,
+            State::Dense(tensor) => B::packs_here(tensor),
+            State::Copied(..) => true,
+            State::Resting(_) | State::Taken => false,
         };
         here || self.refusals.fetch_add(1, Relaxed) >= MOST_REFUSALS
     }
@@ -145,8 +220,8 @@ impl<B: PackedStore> Storage<B> {
                 let storage = self;
                 Evicted::HandedOver(HandOver { storage, state }, tensor)
             }
-            State::Copied(packed, copy) => {
-                *state = State::Packed(packed);
+            State::Copied(rest, copy) => {
+                *state = State::Resting(rest);
                 self.residency.stats().window_sub(self.bytes());
                 // The copy is dropped after the lock is released: dropping calls the backend.
                 drop(state);
@@ -160,21 +235,50 @@ impl<B: PackedStore> Storage<B> {
         }
     }
 
-    /// Puts a decoded copy beside the packed form, if no other thread has done so meanwhile.
-    fn keep_copy(&self, copy: &FloatTensor<B>) {
+    /// Gives up the dense tensor, which can be computed again. Returns whether it did.
+    pub(crate) fn derive(&self, derivation: Derivation<B>) -> bool {
         let mut state = self.lock();
-        if let State::Packed(packed) = &*state {
-            *state = State::Copied(packed.clone(), copy.clone());
+        match std::mem::replace(&mut *state, State::Taken) {
+            State::Dense(tensor) if B::derivable(&tensor) => {
+                let layout = B::release(tensor);
+                *state = State::Resting(Arc::new(Rest::Derived(derivation, layout)));
+                let stats = self.residency.stats();
+                stats.window_sub(self.bytes());
+                stats.derived.add(self.bytes());
+                true
+            }
+            other => {
+                *state = other;
+                false
+            }
+        }
+    }
+
+    /// Puts a dense copy beside the form at rest, if no other thread has done so meanwhile.
+    fn keep_copy(&self, copy: &FloatTensor<B::Eager>) {
+        let mut state = self.lock();
+        if let State::Resting(rest) = &*state {
+            *state = State::Copied(rest.clone(), copy.clone());
             self.residency.stats().window_add(self.bytes());
         }
     }
 
-    fn decode(&self, packed: &B::Packed) -> FloatTensor<B> {
-        let _span = tracing::trace_span!("lct_decode", bytes = self.bytes()).entered();
-        if !B::is_dense(packed) {
-            self.residency.stats().on_decode(self.bytes());
+    /// The values of a tensor at rest.
+    fn wake(&self, rest: &Rest<B>) -> FloatTensor<B::Eager> {
+        match rest {
+            Rest::Packed(packed) => {
+                let _span = tracing::trace_span!("lct_decode", bytes = self.bytes()).entered();
+                if !B::is_dense(packed) {
+                    self.residency.stats().on_decode(self.bytes());
+                }
+                B::unpack(packed)
+            }
+            Rest::Derived(derivation, layout) => {
+                let _span = tracing::trace_span!("lct_derive", bytes = self.bytes()).entered();
+                self.residency.stats().on_derive(self.bytes());
+                B::lay_out(derivation.run(), layout)
+            }
         }
-        B::unpack(packed)
     }
 
     /// The state, whole even if its lock is poisoned: it is changed in one assignment.
@@ -200,7 +304,7 @@ pub(crate) struct HandOver<'a, B: PackedStore> {
 impl<'a, B: PackedStore> HandOver<'a, B> {
     /// The packed form is there.
     pub(crate) fn finish(mut self, packed: B::Packed) {
-        *self.state = State::Packed(Arc::new(packed));
+        *self.state = State::Resting(Arc::new(Rest::Packed(packed)));
         let stats = self.storage.residency.stats();
         stats.window_sub(self.storage.bytes());
     }
@@ -217,7 +321,8 @@ impl<B: PackedStore> Storage<B> {
     pub(crate) fn replace(&self, packed: B::Packed) {
         let mut state = self.lock();
         if state.held() == Held::Dense {
-            let dense = std::mem::replace(&mut *state, State::Packed(Arc::new(packed)));
+            let rest = State::Resting(Arc::new(Rest::Packed(packed)));
+            let dense = std::mem::replace(&mut *state, rest);
             self.residency.stats().window_sub(self.bytes());
             drop(state);
             drop(dense);
@@ -230,7 +335,16 @@ impl<B: PackedStore> State<B> {
         match self {
             Self::Dense(_) => Held::Dense,
             Self::Copied(..) => Held::Copy,
-            Self::Packed(_) | Self::Taken => Held::Packed,
+            Self::Resting(_) | Self::Taken => Held::Nothing,
+        }
+    }
+}
+
+impl<B: PackedStore> Storage<B> {
+    fn is_derived(&self) -> bool {
+        match &*self.lock() {
+            State::Resting(rest) | State::Copied(rest, _) => matches!(**rest, Rest::Derived(..)),
+            State::Dense(_) | State::Taken => false,
         }
     }
 }
@@ -239,7 +353,10 @@ impl<B: PackedStore> Drop for Storage<B> {
     fn drop(&mut self) {
         let stats = self.residency.stats();
         stats.logical.sub(self.bytes());
-        if self.held() != Held::Packed {
+        if self.is_derived() {
+            stats.derived.sub(self.bytes());
+        }
+        if self.held() != Held::Nothing {
             stats.window_sub(self.bytes());
         }
     }

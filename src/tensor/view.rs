@@ -6,9 +6,7 @@
 //! tensor is executed once instead and becomes a tensor of its own.
 
 use burn_backend::tensor::FloatTensor;
-use burn_backend::{Shape, Slice};
-
-use crate::store::PackedStore;
+use burn_backend::{Backend, Shape, Slice};
 
 /// One shape-only operation.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,7 +25,7 @@ pub(crate) enum ViewOp {
 
 impl ViewOp {
     /// Executes the operation on B.
-    pub(crate) fn apply<B: PackedStore>(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
+    pub(crate) fn apply<B: Backend>(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
         match self {
             Self::Reshape(shape) => B::float_reshape(tensor, shape.clone()),
             Self::SwapDims(a, b) => B::float_swap_dims(tensor, *a, *b),
@@ -123,7 +121,7 @@ impl View {
     }
 
     /// Replays the chain on the dense tensor.
-    pub(crate) fn replay<B: PackedStore>(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
+    pub(crate) fn replay<B: Backend>(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
         self.ops
             .iter()
             .fold(tensor, |tensor, op| op.apply::<B>(tensor))

@@ -117,11 +117,19 @@ fn cuda<B: Backend<Device = CudaDevice>>(plan: &Plan, probe: Probe) -> Result<Re
     let client = CudaRuntime::client(&device);
     // CubeCL keeps one pool of memory for each thread that computes: this one's.
     let stream = StreamId::current();
+    let context = CudaContext::new(device.index).ok();
+    let taken = move || {
+        let context = context.as_ref()?;
+        context.bind_to_thread().ok()?;
+        let (free, total) = cudarc::driver::result::mem_get_info().ok()?;
+        Some((total - free) as u64)
+    };
     let usage = move || {
         let usage = stream.executes(|| client.memory_usage()).ok()?;
         Some(Usage {
             in_use: usage.bytes_in_use,
             reserved: usage.bytes_reserved,
+            process: taken().unwrap_or_default(),
         })
     };
     let probe = Probe {

@@ -17,6 +17,9 @@ pub struct Usage {
     pub in_use: u64,
     /// Bytes that the allocator has taken from the device.
     pub reserved: u64,
+    /// Bytes of the device that are taken as its driver sees it, the program's context and kernels among them.
+    #[serde(default)]
+    pub process: u64,
 }
 
 /// How the training loop asks about memory.
@@ -104,6 +107,11 @@ impl Peaks {
         self.points().map(|usage| usage.reserved).max()
     }
 
+    /// The largest bytes taken as the driver sees it.
+    pub fn process(&self) -> Option<u64> {
+        self.points().map(|usage| usage.process).max()
+    }
+
     fn points(&self) -> impl Iterator<Item = Usage> {
         [
             self.after_forward,
@@ -123,6 +131,7 @@ pub fn raise(peak: &mut Option<Usage>, reading: Option<Usage>) {
         *peak = Some(Usage {
             in_use: old.in_use.max(new.in_use),
             reserved: old.reserved.max(new.reserved),
+            process: old.process.max(new.process),
         });
     }
 }

@@ -1,0 +1,102 @@
+//! How memory is asked for, so that the allocator holds little more than what is in use.
+//!
+//! CubeCL's pools cut large pages into pieces, one pool for each range of sizes, and a page that is half empty is no use
+//! to another pool: plain Burn holds twice what it uses. Pages of exact sizes waste nothing, as long as the sizes repeat.
+//! Tensors' sizes do, from step to step; packed forms are rounded to few sizes.
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use burn_backend::{DeviceId, DeviceOps};
+use burn_cubecl::CubeRuntime;
+use cubecl::MemoryAllocationMode;
+use cubecl::client::ComputeClient;
+
+/// Buffers are a multiple of this, as the allocator has it.
+const ALIGNMENT: u64 = 512;
+/// Sizes between two powers of two.
+const STEPS: u32 = 4;
+
+/// The size that a buffer of so many bytes gets: at most a sixteenth more, and one of few.
+pub(super) fn rounded(bytes: u64) -> u64 {
+    let step = bytes.max(1).ilog2().saturating_sub(STEPS);
+    bytes.max(1).next_multiple_of((1 << step).max(ALIGNMENT))
+}
+
+thread_local! {
+    /// The devices on which this thread's stream has exact pages.
+    static EXACT: RefCell<Vec<DeviceId>> = const { RefCell::new(Vec::new()) };
+}
+
+fn env(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+/// Lets this thread's stream allocate pages of exact sizes; `again`, if something may have set it back.
+pub(super) fn use_exact_pages<R: CubeRuntime>(device: &R::CubeDevice, again: bool) {
+    let id = device.id();
+    let known = EXACT.with_borrow(|devices| devices.contains(&id));
+    if known && !again {
+        return;
+    }
+    if !known {
+        EXACT.with_borrow_mut(|devices| devices.push(id));
+    }
+    let client = R::client(device);
+    // Other runtimes have pools of another kind.
+    if R::name(&client) != "cuda" || env("LCT_ALLOC").as_deref() == Some("off") {
+        return;
+    }
+    if env("LCT_POOL").as_deref() == Some("keep") && !known {
+        use cudarc::driver::{result, sys};
+        unsafe {
+            let dev = result::device::get(id.index_id as i32).unwrap();
+            let pool = result::device::get_default_mem_pool(dev).unwrap();
+            let mut most = u64::MAX;
+            result::mem_pool::set_attribute(
+                pool,
+                sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
+                (&raw mut most).cast(),
+            )
+            .unwrap();
+        }
+    }
+    // SAFETY: the mode belongs to this thread's stream, and is set in the order of its other requests. What "might leak"
+    // are pages of sizes that are not asked for again, which `memory_cleanup` frees.
+    unsafe { client.allocation_mode(MemoryAllocationMode::Persistent) }
+}
+
+static PACKED: AtomicU64 = AtomicU64::new(0);
+
+/// Gives free pages back every so many bytes packed.
+pub(super) fn tidy<R: CubeRuntime>(client: &ComputeClient<R>, bytes: u64) {
+    static LIMIT: std::sync::LazyLock<u64> = std::sync::LazyLock::new(|| {
+        env("LCT_TIDY").and_then(|v| v.parse().ok()).unwrap_or(0u64) << 20
+    });
+    if *LIMIT == 0 {
+        return;
+    }
+    if PACKED.fetch_add(bytes, Relaxed) + bytes > *LIMIT {
+        PACKED.store(0, Relaxed);
+        client.memory_cleanup();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_few_and_little_is_wasted() {
+        assert_eq!(rounded(0), 512);
+        assert_eq!(rounded(513), 1024);
+        assert_eq!(rounded(100 << 20), 100 << 20);
+        assert_eq!(rounded((100 << 20) + 1), 104 << 20);
+        let sizes: std::collections::BTreeSet<u64> = (1..1 << 20).map(rounded).collect();
+        assert!(sizes.len() < 200, "{}", sizes.len());
+        for bytes in (8192u64..1 << 33).step_by(999_983) {
+            let rounded = rounded(bytes);
+            assert!(bytes <= rounded && (rounded - bytes) * 16 <= bytes);
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Tensors that need not be stored, because what they were computed from is there.
+//!
+//! Autodiff saves a softmax three times: the shifted scores, their exponentials and the quotients. The second and the
+//! third follow from the first in one pass over memory each, which takes less time than a code and needs no room at
+//! all. So a storage remembers which operation it came from, if that is a [cheap](Cheap) one, and when it has to leave
+//! the hot window while its operands are alive, it keeps them instead of its values.
+
+use std::sync::{Arc, Weak};
+
+use burn_backend::Backend;
+use burn_backend::tensor::FloatTensor;
+
+use super::{Form, LctTensor, Storage, View};
+use crate::store::PackedStore;
+
+/// The longest chain of operations that are done again for one tensor: exponential and quotient of a softmax.
+const MOST_STEPS: u32 = 2;
+
+/// Operations of one pass over memory whose result does not depend on what else is in the kernel.
+///
+/// In a fused kernel the compiler may contract a multiplication and an addition. An operation done again is alone in
+/// its kernel, so none is here that begins with an addition or ends with a multiplication: whatever a fused kernel did
+/// before or after it, it rounded its operands and its result as the lone kernel does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cheap {
+    Div,
+    Exp,
+    Log,
+    Recip,
+    Relu,
+    Sqrt,
+    Tanh,
+}
+
+impl Cheap {
+    fn apply<B: Backend>(self, operands: Vec<FloatTensor<B>>) -> FloatTensor<B> {
+        let mut operands = operands.into_iter();
+        let mut next = || operands.next().expect("as many as the operation takes");
+        match self {
+            Self::Div => {
+                let lhs = next();
+                B::float_div(lhs, next())
+            }
+            Self::Exp => B::float_exp(next()),
+            Self::Log => B::float_log(next()),
+            Self::Recip => B::float_recip(next()),
+            Self::Relu => B::relu(next()),
+            Self::Sqrt => B::float_sqrt(next()),
+            Self::Tanh => B::float_tanh(next()),
+        }
+    }
+}
+
+/// The operation that a storage came from, as long as nobody relies on it: operands may be gone.
+pub(crate) struct Recipe<B: PackedStore> {
+    op: Cheap,
+    operands: Vec<(Weak<Storage<B>>, View)>,
+}
+
+impl<B: PackedStore> Recipe<B> {
+    /// `None` if an operand is not managed, and so cannot be asked for later.
+    pub(crate) fn new(op: Cheap, operands: &[&LctTensor<B>]) -> Option<Self> {
+        let operand = |tensor: &&LctTensor<B>| match &tensor.0 {
+            Form::Managed(storage, view) => Some((Arc::downgrade(storage), view.clone())),
+            Form::Passed(_) => None,
+        };
+        let operands = operands.iter().map(operand).collect::<Option<_>>()?;
+        Some(Self { op, operands })
+    }
+
+    /// What the storage can be derived from now, if all operands are alive and no more than [`MOST_STEPS`] away
+    /// themselves.
+    pub(crate) fn derivation(&self) -> Option<Derivation<B>> {
+        let upgrade = |(storage, view): &(Weak<Storage<B>>, View)| {
+            let storage = storage.upgrade()?;
+            (storage.steps() < MOST_STEPS).then(|| (storage, view.clone()))
+        };
+        let operands = self.operands.iter().map(upgrade).collect::<Option<_>>()?;
+        Some(Derivation {
+            op: self.op,
+            operands,
+        })
+    }
+}
+
+/// An operation and its operands, held in place of what it gives.
+pub(crate) struct Derivation<B: PackedStore> {
+    op: Cheap,
+    operands: Vec<(Arc<Storage<B>>, View)>,
+}
+
+impl<B: PackedStore> Derivation<B> {
+    /// The operations from here to a tensor that is stored.
+    pub(crate) fn steps(&self) -> u32 {
+        let operands = self.operands().map(|storage| storage.steps());
+        1 + operands.max().unwrap_or(0)
+    }
+
+    pub(crate) fn operands(&self) -> impl Iterator<Item = &Arc<Storage<B>>> {
+        self.operands.iter().map(|(storage, _)| storage)
+    }
+
+    /// Does the operation again.
+    pub(crate) fn run(&self) -> FloatTensor<B::Eager> {
+        let operands = self.operands.iter();
+        let operands = operands.map(|(storage, view)| view.replay::<B::Eager>(storage.to_eager()));
+        self.op.apply::<B::Eager>(operands.collect())
+    }
+}
