@@ -24,7 +24,7 @@
 /// fusing backend ends its kernel here anyway, so tensors that have to be packed are packed now
 /// and not in the middle of an elementwise chain. The operands count as used before that, lest they
 /// be packed just to be decoded. With `cheap`, each name followed by what the operation is called in
-/// [`Cheap`](crate::tensor::Cheap), the result remembers where it came from.
+/// [`Cheap`](crate::store::Cheap), the result remembers where it came from.
 macro_rules! forward {
     (break($on:ident); $args:tt -> $result:tt: $($name:ident),+ $(,)?) => {
         $(forward!(@breaking $on $name $args -> $result);)+
@@ -34,7 +34,7 @@ macro_rules! forward {
     };
     (@cheap $cheap:ident $name:ident ($($arg:ident: $kind:tt),*)) => {
         fn $name($($arg: primitive!($kind)),*) -> primitive!(FloatTensor) {
-            let recipe = crate::tensor::Recipe::new(crate::tensor::Cheap::$cheap, &[$(&$arg),*]);
+            let recipe = crate::tensor::Recipe::new(crate::store::Cheap::$cheap, &[$(&$arg),*]);
             let result = B::$name($(dense!($kind, $arg)),*);
             crate::tensor::LctTensor::with_recipe(result, recipe)
         }

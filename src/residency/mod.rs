@@ -136,7 +136,7 @@ impl<B: PackedStore> Residency<B> {
                 continue;
             }
             if storage.evictable() {
-                if !leaving.derive(&storage) {
+                if !leaving.derive(&storage) && self.packs(&storage) {
                     leaving.pack(storage);
                 }
             } else {
@@ -175,6 +175,11 @@ impl<B: PackedStore> Residency<B> {
                 hand_over.finish(packed);
             }
         }
+    }
+
+    /// Whether the tensor is large enough to be packed.
+    fn packs(&self, storage: &Storage<B>) -> bool {
+        storage.shape.num_elements() >= self.config.min_elements
     }
 
     fn pack(&self, tensors: Vec<FloatTensor<B>>) -> Vec<B::Packed> {
@@ -219,8 +224,8 @@ impl<B: PackedStore> Leaving<B> {
 
     /// Lets a storage go that can be computed again. Returns whether it can.
     ///
-    /// With a lazy backend the operands have to rest, too: a dense one could be asked for only through the stream, which
-    /// would cut its plans in another place than plain Burn does.
+    /// With a lazy backend, dense operands are lifted out of the stream: asking for them through it would cut its plans in
+    /// another place than plain Burn does.
     fn derive(&mut self, storage: &Arc<Storage<B>>) -> bool {
         let Some(derivation) = storage.derivation() else {
             return false;
@@ -230,9 +235,9 @@ impl<B: PackedStore> Leaving<B> {
         if !operands.iter().all(|operand| operand.evictable()) || !storage.derive(derivation) {
             return false;
         }
+        operands.iter().for_each(|operand| operand.lift());
         self.made_up += storage.bytes() as f64;
         self.dense += storage.bytes();
-        operands.into_iter().for_each(|operand| self.pack(operand));
         true
     }
 
@@ -255,6 +260,9 @@ impl<B: PackedStore> Leaving<B> {
     }
 }
 
+/// The fewest elements that a tensor is managed with, though not packed: a large one may be derived from it.
+const SMALLEST: usize = 1024;
+
 /// Whether a tensor of this type and size is one to manage; counts those that are not.
 pub(crate) fn admits<B: PackedStore>(
     residency: &Residency<B>,
@@ -264,7 +272,7 @@ pub(crate) fn admits<B: PackedStore>(
     if dtype != DType::BF16 {
         residency.stats.on_other_dtype();
         false
-    } else if elements < residency.config.min_elements
+    } else if elements < residency.config.min_elements.min(SMALLEST)
         || elements as u64 > lct_kernels::layout::MAX_VALUES
     {
         residency.stats.on_small();

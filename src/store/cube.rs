@@ -15,7 +15,7 @@ use lct_kernels::launch::{self, DenseLayout};
 
 use super::pages::{self, rounded};
 use super::reserve::Reserve;
-use super::{PackRequest, PackedStore};
+use super::{Cheap, PackRequest, PackedStore};
 use crate::report::{Footprint, KeptDense};
 
 /// A CubeCL tensor in packed form. Shared, because its encode status is settled later.
@@ -56,8 +56,17 @@ where
     type Packed = CubePacked<R>;
     type Eager = Self;
     type Layout = Metadata;
+    type Lifted = CubeTensor<R>;
 
     const LAZY: bool = false;
+
+    fn again(op: Cheap, operands: Vec<CubeTensor<R>>) -> CubeTensor<R> {
+        match (op, &operands[..]) {
+            (Cheap::Div, [dividend, divisor]) => quotient(dividend, divisor),
+            _ => None,
+        }
+        .unwrap_or_else(|| op.apply::<Self>(operands))
+    }
 
     fn claim(device: &Device<Self>, again: bool) {
         pages::use_exact_pages::<R>(device, again);
@@ -80,6 +89,14 @@ where
 
     fn to_eager(tensor: CubeTensor<R>) -> CubeTensor<R> {
         tensor
+    }
+
+    fn lift(tensor: CubeTensor<R>) -> CubeTensor<R> {
+        tensor
+    }
+
+    fn lifted(tensor: &CubeTensor<R>) -> CubeTensor<R> {
+        tensor.clone()
     }
 
     fn release(tensor: CubeTensor<R>) -> Metadata {
@@ -367,6 +384,39 @@ fn trimmed<R: CubeRuntime>(client: &ComputeClient<R>, worst_case: Handle, words:
         cubecl::ir::ElemType::UInt(cubecl::ir::UIntKind::U32).into(),
     );
     exact
+}
+
+/// The rows of a tensor, each divided by a value of its own, if that is what the division is.
+fn quotient<R: CubeRuntime>(
+    dividend: &CubeTensor<R>,
+    divisor: &CubeTensor<R>,
+) -> Option<CubeTensor<R>> {
+    let (shape, others) = (dividend.meta.shape(), divisor.meta.shape());
+    let (&row_len, outer) = shape.as_slice().split_last()?;
+    let (&one, same) = others.as_slice().split_last()?;
+    let rows = outer.iter().product();
+    let fits = outer == same && one == 1 && launch::divides(rows, row_len);
+    let plain = |tensor: &CubeTensor<R>| tensor.dtype == DType::BF16 && tensor.is_contiguous();
+    if !fits || !plain(dividend) || !plain(divisor) {
+        return None;
+    }
+    let output = CubeTensor::new(
+        dividend.client.clone(),
+        dividend.client.empty(2 * rows * row_len),
+        *dividend.meta.clone(),
+        dividend.device.clone(),
+        DType::BF16,
+    );
+    launch::quotient::<R, half::bf16>(
+        &dividend.client,
+        dividend.handle.clone(),
+        divisor.handle.clone(),
+        output.handle.clone(),
+        rows,
+        row_len,
+    )
+    .ok()?;
+    Some(output)
 }
 
 /// A tensor with the same values at other places, if they are to be at others.

@@ -30,6 +30,7 @@ impl PackedStore for Flex {
     type Packed = FlexPacked;
     type Eager = Self;
     type Layout = ();
+    type Lifted = FlexTensor;
 
     const LAZY: bool = false;
 
@@ -46,6 +47,14 @@ impl PackedStore for Flex {
 
     fn to_eager(tensor: FlexTensor) -> FlexTensor {
         tensor
+    }
+
+    fn lift(tensor: FlexTensor) -> FlexTensor {
+        tensor
+    }
+
+    fn lifted(tensor: &FlexTensor) -> FlexTensor {
+        tensor.clone()
     }
 
     fn derivable(tensor: &FlexTensor) -> bool {

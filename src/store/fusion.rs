@@ -19,7 +19,7 @@ use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 use burn_fusion::client::GlobalFusionClient;
 use burn_fusion::stream::{Operation, OperationStreams};
-use burn_fusion::{Fusion, FusionTensor, get_client};
+use burn_fusion::{Fusion, FusionHandle, FusionTensor, get_client};
 use burn_ir::{BackendIr, CustomOpIr, HandleContainer, OperationIr, TensorIr, TensorStatus};
 use burn_std::Metadata;
 
@@ -31,19 +31,38 @@ use crate::per_device;
 type Client<R> = GlobalFusionClient<FusionCubeRuntime<R>>;
 type Slot<R> = Arc<OnceLock<CubePacked<R>>>;
 
-/// How a tensor lies in memory, which is known as soon as the stream has got to the operation that releases it.
-pub struct FusionLayout<R: CubeRuntime> {
+/// What an operation of a stream leaves, once it has been executed.
+pub struct Pending<T, R: CubeRuntime> {
     client: Client<R>,
     stream: StreamId,
-    slot: Arc<OnceLock<Metadata>>,
+    slot: Arc<OnceLock<T>>,
+}
+
+impl<T, R: CubeRuntime> Pending<T, R> {
+    /// What an operation of this thread's stream is going to leave.
+    fn new(client: &Client<R>) -> Self {
+        Self {
+            client: client.clone(),
+            stream: StreamId::current(),
+            slot: Arc::default(),
+        }
+    }
+
+    fn get(&self) -> &T {
+        self.slot.get().unwrap_or_else(|| {
+            // It is still in the queue.
+            self.stream.executes(|| self.client.sync(|| ()));
+            self.slot
+                .get()
+                .expect("a drained stream has executed its operations")
+        })
+    }
 }
 
 /// A fusion tensor in packed form, which exists as soon as the stream has got to its pack operation.
 pub struct FusionPacked<R: CubeRuntime> {
-    client: Client<R>,
-    stream: StreamId,
     shape: Shape,
-    slot: Slot<R>,
+    packed: Pending<CubePacked<R>, R>,
 }
 
 impl<R, F, I, BT> PackedStore for Fusion<CubeBackend<R, F, I, BT>>
@@ -55,7 +74,8 @@ where
 {
     type Packed = FusionPacked<R>;
     type Eager = CubeBackend<R, F, I, BT>;
-    type Layout = FusionLayout<R>;
+    type Layout = Pending<Metadata, R>;
+    type Lifted = Pending<CubeTensor<R>, R>;
 
     const LAZY: bool = true;
 
@@ -71,10 +91,8 @@ where
         let packed: Vec<FusionPacked<R>> = tensors
             .iter()
             .map(|tensor| FusionPacked {
-                client: client.clone(),
-                stream: StreamId::current(),
                 shape: tensor.shape.clone(),
-                slot: Slot::default(),
+                packed: Pending::new(&client),
             })
             .collect();
         let streams = OperationStreams::with_inputs(&tensors);
@@ -84,7 +102,10 @@ where
             .for_each(|input| request.stats.queue_add(bytes(input)));
         let operation = Pack::<CubeBackend<R, F, I, BT>, R> {
             inputs: inputs.clone(),
-            slots: packed.iter().map(|packed| packed.slot.clone()).collect(),
+            slots: packed
+                .iter()
+                .map(|packed| packed.packed.slot.clone())
+                .collect(),
             request: request.clone(),
             backend: PhantomData,
         };
@@ -97,7 +118,7 @@ where
     }
 
     fn unpack(packed: &FusionPacked<R>) -> CubeTensor<R> {
-        executed(&packed.slot, packed.stream, &packed.client).unpack()
+        packed.packed.get().unpack()
     }
 
     fn from_eager(tensor: CubeTensor<R>) -> FloatTensor<Self> {
@@ -116,40 +137,28 @@ where
         client.resolve_tensor_float::<CubeBackend<R, F, I, BT>>(tensor)
     }
 
-    fn release(tensor: FloatTensor<Self>) -> FusionLayout<R> {
-        let layout = FusionLayout {
-            client: tensor.client.clone(),
-            stream: StreamId::current(),
-            slot: Arc::default(),
-        };
-        let streams = OperationStreams::with_inputs([&tensor]);
-        let input = tensor.into_ir();
-        let operation = Release::<CubeBackend<R, F, I, BT>, R> {
-            input: input.clone(),
-            slot: layout.slot.clone(),
-            backend: PhantomData,
-        };
-        layout.client.register(
-            streams,
-            OperationIr::Custom(CustomOpIr::new("lct_release", &[input], &[])),
-            operation,
-        );
-        layout
+    fn lift(tensor: FloatTensor<Self>) -> Self::Lifted {
+        consume::<CubeBackend<R, F, I, BT>, R, _>("lct_lift", tensor, |tensor| tensor)
     }
 
-    fn lay_out(tensor: CubeTensor<R>, layout: &FusionLayout<R>) -> CubeTensor<R> {
-        cube::lay_out(
-            tensor,
-            executed(&layout.slot, layout.stream, &layout.client),
-        )
+    fn lifted(tensor: &Self::Lifted) -> CubeTensor<R> {
+        tensor.get().clone()
+    }
+
+    fn release(tensor: FloatTensor<Self>) -> Self::Layout {
+        consume::<CubeBackend<R, F, I, BT>, R, _>("lct_release", tensor, |tensor| *tensor.meta)
+    }
+
+    fn lay_out(tensor: CubeTensor<R>, layout: &Self::Layout) -> CubeTensor<R> {
+        cube::lay_out(tensor, layout.get())
     }
 
     fn is_dense(packed: &FusionPacked<R>) -> bool {
-        packed.slot.get().is_some_and(CubePacked::is_dense)
+        packed.packed.slot.get().is_some_and(CubePacked::is_dense)
     }
 
     fn check(packed: &FusionPacked<R>) {
-        if let Some(packed) = packed.slot.get() {
+        if let Some(packed) = packed.packed.slot.get() {
             packed.check();
         }
     }
@@ -169,46 +178,56 @@ where
     }
 }
 
-/// What an operation of `stream` leaves in its slot, once it has been executed.
-fn executed<'a, T, R: CubeRuntime>(
-    slot: &'a OnceLock<T>,
-    stream: StreamId,
-    client: &Client<R>,
-) -> &'a T {
-    slot.get().unwrap_or_else(|| {
-        // It is still in the queue.
-        stream.executes(|| client.sync(|| ()));
-        slot.get()
-            .expect("a drained stream has executed its operations")
-    })
-}
-
-/// Takes a dense tensor out of the stream and keeps nothing but its layout.
-struct Release<B, R: CubeRuntime> {
-    input: TensorIr,
-    slot: Arc<OnceLock<Metadata>>,
-    backend: PhantomData<(B, R)>,
-}
-
-impl<R, F, I, BT> Operation<FusionCubeRuntime<R>> for Release<CubeBackend<R, F, I, BT>, R>
+/// Takes a tensor out of the stream and leaves what `keep` makes of it.
+fn consume<B, R, T>(
+    name: &'static str,
+    tensor: FusionTensor<FusionCubeRuntime<R>>,
+    keep: fn(CubeTensor<R>) -> T,
+) -> Pending<T, R>
 where
     R: CubeRuntime,
-    F: FloatElement,
-    I: IntElement,
-    BT: BoolElement,
+    B: BackendIr<Handle = FusionHandle<FusionCubeRuntime<R>>, FloatTensorPrimitive = CubeTensor<R>>,
+    T: Send + Sync + 'static,
 {
-    fn execute(
-        &self,
-        handles: &mut HandleContainer<<CubeBackend<R, F, I, BT> as BackendIr>::Handle>,
-    ) {
-        let tensor = handles.get_float_tensor::<CubeBackend<R, F, I, BT>>(&self.input);
-        self.slot.get_or_init(|| *tensor.meta);
+    let pending = Pending::new(&tensor.client);
+    let streams = OperationStreams::with_inputs([&tensor]);
+    let input = tensor.into_ir();
+    let operation = Consume::<B, R, T> {
+        input: input.clone(),
+        keep,
+        slot: pending.slot.clone(),
+        backend: PhantomData,
+    };
+    pending.client.register(
+        streams,
+        OperationIr::Custom(CustomOpIr::new(name, &[input], &[])),
+        operation,
+    );
+    pending
+}
+
+struct Consume<B, R: CubeRuntime, T> {
+    input: TensorIr,
+    keep: fn(CubeTensor<R>) -> T,
+    slot: Arc<OnceLock<T>>,
+    backend: PhantomData<B>,
+}
+
+impl<B, R, T> Operation<FusionCubeRuntime<R>> for Consume<B, R, T>
+where
+    R: CubeRuntime,
+    B: BackendIr<Handle = FusionHandle<FusionCubeRuntime<R>>, FloatTensorPrimitive = CubeTensor<R>>,
+    T: Send + Sync + 'static,
+{
+    fn execute(&self, handles: &mut HandleContainer<FusionHandle<FusionCubeRuntime<R>>>) {
+        let tensor = handles.get_float_tensor::<B>(&self.input);
+        self.slot.get_or_init(|| (self.keep)(tensor));
     }
 }
 
-impl<B, R: CubeRuntime> std::fmt::Debug for Release<B, R> {
+impl<B, R: CubeRuntime, T> std::fmt::Debug for Consume<B, R, T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Release")
+        f.debug_struct("Consume")
             .field("input", &self.input)
             .finish_non_exhaustive()
     }
@@ -258,7 +277,7 @@ impl<R: CubeRuntime> std::fmt::Debug for FusionPacked<R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("FusionPacked")
             .field("shape", &self.shape)
-            .field("packed", &self.slot.get())
+            .field("packed", &self.packed.slot.get())
             .finish_non_exhaustive()
     }
 }
@@ -325,9 +344,5 @@ fn make_shells<R: CubeRuntime>(
 struct Nothing;
 
 impl<R: CubeRuntime> Operation<FusionCubeRuntime<R>> for Nothing {
-    fn execute(
-        &self,
-        _handles: &mut HandleContainer<burn_fusion::FusionHandle<FusionCubeRuntime<R>>>,
-    ) {
-    }
+    fn execute(&self, _handles: &mut HandleContainer<FusionHandle<FusionCubeRuntime<R>>>) {}
 }

@@ -27,6 +27,10 @@ mod predict;
 #[cfg(feature = "cube")]
 mod reserve;
 
+mod cheap;
+
+pub use cheap::Cheap;
+
 /// What an encode needs besides the tensors.
 #[derive(Debug, Clone)]
 pub struct PackRequest {
@@ -67,6 +71,14 @@ pub trait PackedStore: Backend {
     /// How a tensor lies in memory.
     type Layout: Send + Sync + 'static;
 
+    /// A dense tensor that can be had at once, by the [eager](Self::Eager) part too.
+    type Lifted: Send + Sync + 'static;
+
+    /// Does a cheap operation again.
+    fn again(op: Cheap, operands: Vec<FloatTensor<Self::Eager>>) -> FloatTensor<Self::Eager> {
+        op.apply::<Self::Eager>(operands)
+    }
+
     /// Sets up how this thread allocates on the device; `again`, where something may have set it back.
     fn claim(_device: &Device<Self>, _again: bool) {}
 
@@ -88,6 +100,12 @@ pub trait PackedStore: Backend {
 
     /// The tensor itself. A lazy backend that has not computed it yet has to do that now, which cuts its plans.
     fn to_eager(tensor: FloatTensor<Self>) -> FloatTensor<Self::Eager>;
+
+    /// Takes the tensor out of a lazy backend's stream, so that asking for it later does not cut plans.
+    fn lift(tensor: FloatTensor<Self>) -> Self::Lifted;
+
+    /// A handle of a lifted tensor.
+    fn lifted(tensor: &Self::Lifted) -> FloatTensor<Self::Eager>;
 
     /// Whether the tensor's memory layout can be made again from that of another tensor with the same values.
     fn derivable(_tensor: &FloatTensor<Self>) -> bool {

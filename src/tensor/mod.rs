@@ -14,7 +14,7 @@ mod recipe;
 mod storage;
 mod view;
 
-pub(crate) use recipe::{Cheap, Recipe};
+pub(crate) use recipe::Recipe;
 pub(crate) use storage::{Evicted, Held, Storage};
 pub(crate) use view::{View, ViewOp};
 

@@ -7,49 +7,13 @@
 
 use std::sync::{Arc, Weak};
 
-use burn_backend::Backend;
 use burn_backend::tensor::FloatTensor;
 
 use super::{Form, LctTensor, Storage, View};
-use crate::store::PackedStore;
+use crate::store::{Cheap, PackedStore};
 
 /// The longest chain of operations that are done again for one tensor: exponential and quotient of a softmax.
 const MOST_STEPS: u32 = 2;
-
-/// Operations of one pass over memory whose result does not depend on what else is in the kernel.
-///
-/// In a fused kernel the compiler may contract a multiplication and an addition. An operation done again is alone in
-/// its kernel, so none is here that begins with an addition or ends with a multiplication: whatever a fused kernel did
-/// before or after it, it rounded its operands and its result as the lone kernel does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Cheap {
-    Div,
-    Exp,
-    Log,
-    Recip,
-    Relu,
-    Sqrt,
-    Tanh,
-}
-
-impl Cheap {
-    fn apply<B: Backend>(self, operands: Vec<FloatTensor<B>>) -> FloatTensor<B> {
-        let mut operands = operands.into_iter();
-        let mut next = || operands.next().expect("as many as the operation takes");
-        match self {
-            Self::Div => {
-                let lhs = next();
-                B::float_div(lhs, next())
-            }
-            Self::Exp => B::float_exp(next()),
-            Self::Log => B::float_log(next()),
-            Self::Recip => B::float_recip(next()),
-            Self::Relu => B::relu(next()),
-            Self::Sqrt => B::float_sqrt(next()),
-            Self::Tanh => B::float_tanh(next()),
-        }
-    }
-}
 
 /// The operation that a storage came from, as long as nobody relies on it: operands may be gone.
 pub(crate) struct Recipe<B: PackedStore> {
@@ -104,6 +68,6 @@ impl<B: PackedStore> Derivation<B> {
     pub(crate) fn run(&self) -> FloatTensor<B::Eager> {
         let operands = self.operands.iter();
         let operands = operands.map(|(storage, view)| view.replay::<B::Eager>(storage.to_eager()));
-        self.op.apply::<B::Eager>(operands.collect())
+        B::again(self.op, operands.collect())
     }
 }

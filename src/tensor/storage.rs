@@ -38,6 +38,8 @@ pub(crate) struct Storage<B: PackedStore> {
 /// The forms a tensor can be in. Those with a dense tensor count into the hot window.
 enum State<B: PackedStore> {
     Dense(FloatTensor<B>),
+    /// Dense, and out of a lazy backend's stream.
+    Lifted(B::Lifted),
     Resting(Arc<Rest<B>>),
     /// At rest, and a clean copy that can be dropped at any time.
     Copied(Arc<Rest<B>>, FloatTensor<B::Eager>),
@@ -119,7 +121,7 @@ impl<B: PackedStore> Storage<B> {
                 Rest::Derived(derivation, _) => derivation.steps(),
                 Rest::Packed(_) => 0,
             },
-            State::Dense(_) | State::Taken => 0,
+            State::Dense(_) | State::Lifted(_) | State::Taken => 0,
         }
     }
 
@@ -141,6 +143,7 @@ impl<B: PackedStore> Storage<B> {
         }
         match state {
             State::Dense(tensor) => tensor,
+            State::Lifted(tensor) => B::from_eager(B::lifted(&tensor)),
             State::Copied(rest, copy) => {
                 rest.check();
                 B::from_eager(copy)
@@ -172,6 +175,7 @@ impl<B: PackedStore> Storage<B> {
                 let tensor = tensor.clone();
                 (None, Err(tensor))
             }
+            State::Lifted(tensor) => (None, Ok(Some(B::lifted(tensor)))),
             State::Copied(rest, copy) => (Some(rest.clone()), Ok(Some(copy.clone()))),
             State::Resting(rest) => (Some(rest.clone()), Ok(None)),
             State::Taken => {
@@ -181,8 +185,8 @@ impl<B: PackedStore> Storage<B> {
         // The lock is released: what the backend does now may ask for this very storage.
         let tensor = match (rest, copy) {
             (_, Err(tensor)) => dense(&tensor),
-            (Some(rest), Ok(Some(copy))) => {
-                rest.check();
+            (rest, Ok(Some(copy))) => {
+                rest.inspect(|rest| rest.check());
                 copied(copy)
             }
             (Some(rest), Ok(None)) => {
@@ -194,7 +198,7 @@ impl<B: PackedStore> Storage<B> {
                 self.keep_copy(&copy);
                 copied(copy)
             }
-            (None, Ok(_)) => unreachable!("a copy is a copy of something at rest"),
+            (None, Ok(None)) => unreachable!("a tensor is dense or at rest"),
         };
         self.residency.admit(self);
         tensor
@@ -205,7 +209,7 @@ impl<B: PackedStore> Storage<B> {
     pub(crate) fn evictable(&self) -> bool {
         let here = match &*self.lock() {
             State::Dense(tensor) => B::packs_here(tensor),
-            State::Copied(..) => true,
+            State::Lifted(_) | State::Copied(..) => true,
             State::Resting(_) | State::Taken => false,
         };
         here || self.refusals.fetch_add(1, Relaxed) >= MOST_REFUSALS
@@ -217,6 +221,11 @@ impl<B: PackedStore> Storage<B> {
         let mut state = self.lock();
         match std::mem::replace(&mut *state, State::Taken) {
             State::Dense(tensor) => {
+                let storage = self;
+                Evicted::HandedOver(HandOver { storage, state }, tensor)
+            }
+            State::Lifted(tensor) => {
+                let tensor = B::from_eager(B::lifted(&tensor));
                 let storage = self;
                 Evicted::HandedOver(HandOver { storage, state }, tensor)
             }
@@ -239,6 +248,7 @@ impl<B: PackedStore> Storage<B> {
     pub(crate) fn derive(&self, derivation: Derivation<B>) -> bool {
         let mut state = self.lock();
         match std::mem::replace(&mut *state, State::Taken) {
+            // One that was lifted is an operand itself.
             State::Dense(tensor) if B::derivable(&tensor) => {
                 let layout = B::release(tensor);
                 *state = State::Resting(Arc::new(Rest::Derived(derivation, layout)));
@@ -252,6 +262,15 @@ impl<B: PackedStore> Storage<B> {
                 false
             }
         }
+    }
+
+    /// Takes the dense tensor out of a lazy backend's stream.
+    pub(crate) fn lift(&self) {
+        let mut state = self.lock();
+        *state = match std::mem::replace(&mut *state, State::Taken) {
+            State::Dense(tensor) => State::Lifted(B::lift(tensor)),
+            other => other,
+        };
     }
 
     /// Puts a dense copy beside the form at rest, if no other thread has done so meanwhile.
@@ -333,7 +352,7 @@ impl<B: PackedStore> Storage<B> {
 impl<B: PackedStore> State<B> {
     fn held(&self) -> Held {
         match self {
-            Self::Dense(_) => Held::Dense,
+            Self::Dense(_) | Self::Lifted(_) => Held::Dense,
             Self::Copied(..) => Held::Copy,
             Self::Resting(_) | Self::Taken => Held::Nothing,
         }
@@ -344,7 +363,7 @@ impl<B: PackedStore> Storage<B> {
     fn is_derived(&self) -> bool {
         match &*self.lock() {
             State::Resting(rest) | State::Copied(rest, _) => matches!(**rest, Rest::Derived(..)),
-            State::Dense(_) | State::Taken => false,
+            State::Dense(_) | State::Lifted(_) | State::Taken => false,
         }
     }
 }

@@ -24,6 +24,7 @@ pub(crate) mod geometry;
 pub(crate) mod head;
 mod huffman;
 mod plane;
+pub(crate) mod quotient;
 mod reader;
 pub(crate) mod record;
 mod source;

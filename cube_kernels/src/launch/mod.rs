@@ -7,12 +7,14 @@ mod bind;
 mod decode;
 mod encode;
 mod error;
+mod quotient;
 mod transfer;
 
 pub use bind::{BUFFER_ALIGNMENT, DenseLayout};
 pub use decode::decode;
 pub use encode::{Tickets, encode};
 pub use error::LaunchError;
+pub use quotient::{divides, quotient};
 pub use transfer::{decode_packed, encode_to_host, read, upload};
 
 #[cfg(test)]
