@@ -172,6 +172,8 @@ impl Gauge {
 #[derive(Debug, Default)]
 pub(crate) struct Stats {
     pub(crate) logical: Gauge,
+    /// Logical bytes of all tensors that there ever were.
+    entered: AtomicU64,
     packed: Gauge,
     spill: Gauge,
     reserved: Gauge,
@@ -235,6 +237,16 @@ impl Stats {
     /// Bytes of the tensors that are packed or could be: all forms but those that stay dense and unread reserves.
     pub(crate) fn managed_now(&self) -> u64 {
         self.packed.now() + self.spill.now() + self.window.now()
+    }
+
+    /// Counts the logical bytes of a new tensor.
+    pub(crate) fn on_enter(&self, bytes: u64) {
+        self.entered.fetch_add(bytes, Relaxed);
+    }
+
+    /// Logical bytes of all tensors so far.
+    pub(crate) fn entered(&self) -> u64 {
+        self.entered.load(Relaxed)
     }
 
     /// Logical over packed bytes of all encodes, once there was one.

@@ -42,8 +42,8 @@ impl Budget {
         }
     }
 
-    /// What is over the budget, if anything.
-    pub(super) fn excess(&self, stats: &Stats) -> Option<Excess> {
+    /// What is over the budget, if anything, or will be when `rise` bytes more are made.
+    pub(super) fn excess(&self, stats: &Stats, rise: u64) -> Option<Excess> {
         let ratio = stats.ratio().unwrap_or(EXPECTED_RATIO).max(1.05);
         let at_most = stats.window_now().saturating_sub(self.floor(stats));
         let excess = match self.0 {
@@ -55,7 +55,7 @@ impl Budget {
             HotWindow::Share(share) => {
                 let limit = (stats.logical.peak() as f64 * share) as u64;
                 Excess {
-                    bytes: stats.managed_now().saturating_sub(limit),
+                    bytes: (stats.managed_now() + rise).saturating_sub(limit),
                     freed: 1.0 - 1.0 / ratio,
                     at_most,
                 }

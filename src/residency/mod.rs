@@ -4,6 +4,7 @@
 //! not used for longest are packed. So what dies young dies dense and costs nothing. Decoded copies are entries of
 //! the same window whose eviction is free.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use burn_backend::tensor::{Device, FloatTensor};
@@ -18,11 +19,16 @@ use crate::tensor::{Evicted, Held, Storage};
 
 mod budget;
 mod defer;
+mod growth;
 mod window;
 
 use budget::{Budget, Excess};
 pub(crate) use defer::defer_evictions;
+use growth::Growth;
 use window::Window;
+
+/// The allocator is tidied once one of so many parts of the most bytes that ever lived has been made.
+const TIDY_PARTS: u64 = 32;
 
 /// The manager of one device's float tensors.
 pub(crate) struct Residency<B: PackedStore> {
@@ -30,6 +36,11 @@ pub(crate) struct Residency<B: PackedStore> {
     stats: Arc<Stats>,
     budget: Budget,
     window: Mutex<Window<B>>,
+    growth: Mutex<Growth>,
+    /// The most bytes in all forms since the last natural break.
+    highest: AtomicU64,
+    /// The bytes that had been made when the allocator was last tidied.
+    tidied: AtomicU64,
     /// Held while tensors are packed, so that two threads never pack for the same excess.
     evicting: Mutex<()>,
 }
@@ -41,6 +52,9 @@ impl<B: PackedStore> Residency<B> {
             config,
             stats: Arc::default(),
             window: Mutex::new(Window::default()),
+            growth: Mutex::default(),
+            highest: AtomicU64::new(0),
+            tidied: AtomicU64::new(0),
             evicting: Mutex::new(()),
         }
     }
@@ -79,8 +93,11 @@ impl<B: PackedStore> Residency<B> {
     pub(crate) fn admit(&self, storage: &Arc<Storage<B>>) {
         self.window().push(storage);
         // A lazy backend's plans would be cut here: it waits for the next natural break.
-        if !B::LAZY && self.budget.excess(&self.stats).is_some() {
-            self.evict();
+        if B::LAZY {
+            self.highest.fetch_max(self.stats.managed_now(), Relaxed);
+        } else {
+            self.evict(0);
+            self.tidy(&storage.device);
         }
     }
 
@@ -92,9 +109,23 @@ impl<B: PackedStore> Residency<B> {
     }
 
     /// Brings the window down to its budget, where a lazy backend's plans break anyway.
-    pub(crate) fn natural_break(&self) {
-        if B::LAZY && self.budget.excess(&self.stats).is_some() {
-            self.evict();
+    pub(crate) fn natural_break(&self, device: &Device<B>) {
+        let logical = self.stats.logical.now();
+        let highest = self.highest.swap(0, Relaxed);
+        let growth = || self.growth.lock().unwrap_or_else(PoisonError::into_inner);
+        let rise = growth().at_break(logical, highest);
+        self.evict(rise);
+        growth().leave(logical, self.stats.managed_now());
+        self.tidy(device);
+    }
+
+    /// Lets the allocator give memory back, once a good part of what ever lived has been made anew.
+    fn tidy(&self, device: &Device<B>) {
+        let entered = self.stats.entered();
+        let since = entered.saturating_sub(self.tidied.load(Relaxed));
+        if since > self.stats.logical.peak() / TIDY_PARTS {
+            self.tidied.store(entered, Relaxed);
+            B::tidy(device);
         }
     }
 
@@ -104,8 +135,10 @@ impl<B: PackedStore> Residency<B> {
 
     /// Lets tensors go to rest until the budget is kept: first those that can be computed again, then the least recently
     /// used.
-    fn evict(&self) {
-        if defer::is_deferred() {
+    ///
+    /// `rise` bytes are going to be made before the next chance.
+    fn evict(&self, rise: u64) {
+        if defer::is_deferred() || self.budget.excess(&self.stats, rise).is_none() {
             return;
         }
         // Another thread is at it already: the budget is exceeded for just that long.
@@ -114,7 +147,7 @@ impl<B: PackedStore> Residency<B> {
             Err(TryLockError::Poisoned(error)) => error.into_inner(),
             Err(TryLockError::WouldBlock) => return,
         };
-        let Some(excess) = self.budget.excess(&self.stats) else {
+        let Some(excess) = self.budget.excess(&self.stats, rise) else {
             return;
         };
         let mut leaving = Leaving::new(excess);
@@ -290,7 +323,7 @@ pub(crate) fn passed_int_bool<B: PackedStore>(device: &Device<B>) {
 /// Tells the residency of `device` that a lazy backend's plans break here.
 pub(crate) fn natural_break<B: PackedStore>(device: &Device<B>) {
     if B::LAZY {
-        Residency::<B>::of(device).natural_break();
+        Residency::<B>::of(device).natural_break(device);
     }
 }
 

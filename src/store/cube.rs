@@ -68,6 +68,14 @@ where
         .unwrap_or_else(|| op.apply::<Self>(operands))
     }
 
+    fn pads_rows(device: &Device<Self>, row_len: usize) -> bool {
+        pages::pads_rows::<R>(device, 2 * row_len)
+    }
+
+    fn tidy(device: &Device<Self>) {
+        pages::tidy::<R>(device);
+    }
+
     fn claim(device: &Device<Self>, again: bool) {
         pages::use_exact_pages::<R>(device, again);
     }
@@ -201,7 +209,6 @@ impl<R: CubeRuntime> CubePacked<R> {
         );
         let packed = Self::new(tensor.clone(), footprint, Form::Packed(buffers));
         reserve.watch(&packed.0, bound);
-        pages::tidy(client, layout.dense_bytes());
         Ok(packed)
     }
 

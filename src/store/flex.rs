@@ -6,7 +6,7 @@ use burn_flex::{Flex, FlexTensor, Layout};
 use burn_std::Bytes;
 use lct_kernels::{Packed, host};
 
-use super::{PackRequest, PackedStore};
+use super::{Cheap, PackRequest, PackedStore};
 use crate::report::{Footprint, KeptDense};
 
 /// A Flex tensor in packed form.
@@ -39,6 +39,10 @@ impl PackedStore for Flex {
             .into_iter()
             .map(|tensor| pack_one(tensor, request))
             .collect()
+    }
+
+    fn again(op: Cheap, operands: Vec<FlexTensor>) -> FlexTensor {
+        op.apply::<Self>(operands)
     }
 
     fn from_eager(tensor: FlexTensor) -> FlexTensor {

@@ -25,7 +25,7 @@ use burn_std::Metadata;
 
 use super::cube::{self, CubePacked};
 use super::reserve::Reserve;
-use super::{PackRequest, PackedStore};
+use super::{Cheap, PackRequest, PackedStore};
 use crate::per_device;
 
 type Client<R> = GlobalFusionClient<FusionCubeRuntime<R>>;
@@ -78,6 +78,18 @@ where
     type Lifted = Pending<CubeTensor<R>, R>;
 
     const LAZY: bool = true;
+
+    fn again(op: Cheap, operands: Vec<CubeTensor<R>>) -> CubeTensor<R> {
+        CubeBackend::<R, F, I, BT>::again(op, operands)
+    }
+
+    fn pads_rows(device: &Device<Self>, row_len: usize) -> bool {
+        CubeBackend::<R, F, I, BT>::pads_rows(device, row_len)
+    }
+
+    fn tidy(device: &Device<Self>) {
+        CubeBackend::<R, F, I, BT>::tidy(device);
+    }
 
     fn claim(device: &Device<Self>, again: bool) {
         CubeBackend::<R, F, I, BT>::claim(device, again);

@@ -75,9 +75,15 @@ pub trait PackedStore: Backend {
     type Lifted: Send + Sync + 'static;
 
     /// Does a cheap operation again.
-    fn again(op: Cheap, operands: Vec<FloatTensor<Self::Eager>>) -> FloatTensor<Self::Eager> {
-        op.apply::<Self::Eager>(operands)
+    fn again(op: Cheap, operands: Vec<FloatTensor<Self::Eager>>) -> FloatTensor<Self::Eager>;
+
+    /// Whether rows of so many BF16 values lie apart in memory, so that a reshape has to copy.
+    fn pads_rows(_device: &Device<Self>, _row_len: usize) -> bool {
+        false
     }
+
+    /// Gives back memory that the backend's allocator holds for nothing.
+    fn tidy(_device: &Device<Self>) {}
 
     /// Sets up how this thread allocates on the device; `again`, where something may have set it back.
     fn claim(_device: &Device<Self>, _again: bool) {}

@@ -5,12 +5,10 @@
 //! Tensors' sizes do, from step to step; packed forms are rounded to few sizes.
 
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use burn_backend::{DeviceId, DeviceOps};
 use burn_cubecl::CubeRuntime;
 use cubecl::MemoryAllocationMode;
-use cubecl::client::ComputeClient;
 
 /// Buffers are a multiple of this, as the allocator has it.
 const ALIGNMENT: u64 = 512;
@@ -47,6 +45,7 @@ pub(super) fn use_exact_pages<R: CubeRuntime>(device: &R::CubeDevice, again: boo
     if R::name(&client) != "cuda" || env("LCT_ALLOC").as_deref() == Some("off") {
         return;
     }
+    #[cfg(feature = "cuda")]
     if env("LCT_POOL").as_deref() == Some("keep") && !known {
         use cudarc::driver::{result, sys};
         unsafe {
@@ -66,20 +65,27 @@ pub(super) fn use_exact_pages<R: CubeRuntime>(device: &R::CubeDevice, again: boo
     unsafe { client.allocation_mode(MemoryAllocationMode::Persistent) }
 }
 
-static PACKED: AtomicU64 = AtomicU64::new(0);
-
-/// Gives free pages back every so many bytes packed.
-pub(super) fn tidy<R: CubeRuntime>(client: &ComputeClient<R>, bytes: u64) {
-    static LIMIT: std::sync::LazyLock<u64> = std::sync::LazyLock::new(|| {
-        env("LCT_TIDY").and_then(|v| v.parse().ok()).unwrap_or(0u64) << 20
-    });
-    if *LIMIT == 0 {
+/// Gives pages that nobody uses back to the driver, in the order of this thread's stream.
+pub(super) fn tidy<R: CubeRuntime>(device: &R::CubeDevice) {
+    if env("LCT_TIDY").as_deref() == Some("off") {
         return;
     }
-    if PACKED.fetch_add(bytes, Relaxed) + bytes > *LIMIT {
-        PACKED.store(0, Relaxed);
+    let client = R::client(device);
+    if R::name(&client) == "cuda" {
         client.memory_cleanup();
     }
+}
+
+/// Whether the runtime's allocator leaves gaps between rows of so many bytes, so that each begins at an aligned address.
+pub(super) fn pads_rows<R: CubeRuntime>(device: &R::CubeDevice, row_bytes: usize) -> bool {
+    let client = R::client(device);
+    // wgpu's rows follow one another.
+    if !matches!(R::name(&client), "cuda" | "hip") || row_bytes <= 2 {
+        return false;
+    }
+    let buffer = client.properties().memory.alignment as usize;
+    let align = row_bytes.next_power_of_two().clamp(16, buffer.max(16));
+    !row_bytes.is_multiple_of(align)
 }
 
 #[cfg(test)]

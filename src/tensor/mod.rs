@@ -96,6 +96,12 @@ impl<B: PackedStore> LctTensor<B> {
     pub(crate) fn view(self, op: ViewOp) -> Self {
         match self.0 {
             Form::Passed(tensor) => Self(Form::Passed(op.apply::<B>(tensor))),
+            // Padded rows do not join: the reshape copies, once, and not each time that the view is looked at.
+            Form::Managed(storage, view)
+                if matches!(op, ViewOp::Reshape(_)) && storage.has_padded_rows() =>
+            {
+                Self::new(op.apply::<B>(Self(Form::Managed(storage, view)).dense()))
+            }
             Form::Managed(storage, view) => match view.then(&op) {
                 // A small piece is a storage of its own, so that the large one can be freed when nobody else uses it.
                 Some(next) if 4 * next.num_elements() >= storage.shape.num_elements() => {

@@ -100,6 +100,7 @@ impl<B: PackedStore> Storage<B> {
         };
         let stats = storage.residency.stats();
         stats.logical.add(storage.bytes());
+        stats.on_enter(storage.bytes());
         stats.window_add(storage.bytes());
         storage
     }
@@ -107,6 +108,12 @@ impl<B: PackedStore> Storage<B> {
     /// Logical bytes.
     pub(crate) fn bytes(&self) -> u64 {
         2 * self.shape.num_elements() as u64
+    }
+
+    /// Whether the backend leaves gaps between the rows of such a tensor.
+    pub(crate) fn has_padded_rows(&self) -> bool {
+        let row_len = self.shape.as_slice().last().copied().unwrap_or(1);
+        self.shape.num_elements() > row_len && B::pads_rows(&self.device, row_len)
     }
 
     /// What is held now.

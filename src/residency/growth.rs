@@ -1,0 +1,69 @@
+//! How much is going to be made before tensors can go to rest again.
+//!
+//! With a lazy backend tensors go to rest at natural breaks only. Between two of them the bytes may rise a lot: from the
+//! head of a language model to the gradient of its loss by several times the logits. Training repeats itself, so what
+//! rose after a break in the last step will rise after it in the next one. A break is known again by the logical bytes
+//! that live there, which are the same in every step.
+
+use std::collections::HashMap;
+
+/// Breaks that are remembered; a program with more repeats nothing.
+const MOST_BREAKS: usize = 4096;
+
+/// What rose after each break.
+#[derive(Debug, Default)]
+pub(super) struct Growth {
+    risen: HashMap<u64, u64>,
+    /// The break that was last, by its logical bytes, and the bytes in all forms that it left.
+    last: Option<(u64, u64)>,
+}
+
+impl Growth {
+    /// A break where so many `logical` bytes live has come; `highest` is what all forms together rose to since the last
+    /// one. Returns what is going to rise until the next one, as far as is known.
+    pub(super) fn at_break(&mut self, logical: u64, highest: u64) -> u64 {
+        if let Some((key, level)) = self.last {
+            if self.risen.len() == MOST_BREAKS {
+                self.risen.clear();
+            }
+            self.risen.insert(key, highest.saturating_sub(level));
+        }
+        self.risen.get(&logical).copied().unwrap_or(0)
+    }
+
+    /// The break has left so many bytes in all forms.
+    pub(super) fn leave(&mut self, logical: u64, level: u64) {
+        self.last = Some((logical, level));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_is_known_from_the_one_before() {
+        let mut growth = Growth::default();
+        let mut step = || {
+            let breaks = [(100, 90, 0), (200, 180, 90), (150, 140, 290)];
+            breaks.map(|(logical, level, highest)| {
+                let rise = growth.at_break(logical, highest);
+                growth.leave(logical, level);
+                rise
+            })
+        };
+        assert_eq!(step(), [0, 0, 0]);
+        // After the last break nothing rose, as the next step's first reports.
+        assert_eq!(step(), [0, 110, 0]);
+    }
+
+    #[test]
+    fn what_never_repeats_is_forgotten() {
+        let mut growth = Growth::default();
+        for logical in 0..3 * MOST_BREAKS as u64 {
+            assert_eq!(growth.at_break(logical, 1), 0);
+            growth.leave(logical, 0);
+        }
+        assert!(growth.risen.len() <= MOST_BREAKS);
+    }
+}
