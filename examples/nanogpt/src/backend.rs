@@ -18,7 +18,7 @@ use cudarc::driver::CudaContext;
 use nanogpt::{
     Error,
     cli::{BackendKind, Checkpointing, DeviceKind, Switch, TrainArgs},
-    memory::{Probe, Usage, human},
+    memory::{Forms, Probe, Usage, human},
     report::{Card, Report},
     train::Plan,
 };
@@ -80,6 +80,16 @@ fn lct<B: PackedStore>(args: &TrainArgs) -> Result<Probe, Error> {
             human(logical)
         ))
     };
+    let counted = device.clone();
+    let forms = move || {
+        let report = LctBackend::<B>::memory_report(&counted);
+        Some(Forms {
+            packed: report.packed_bytes + report.spill_bytes,
+            reserve: report.reserved_bytes,
+            window: report.window_bytes,
+            kept_dense: report.kept_dense_bytes,
+        })
+    };
     let compression = move || {
         // Waits for the device, which is why it is asked for once, at the end.
         LctBackend::<B>::settle(&device);
@@ -90,6 +100,7 @@ fn lct<B: PackedStore>(args: &TrainArgs) -> Result<Probe, Error> {
     };
     Ok(Probe {
         compression: Box::new(compression),
+        forms: Arc::new(forms),
         words: Box::new(words),
         ..Probe::none()
     })

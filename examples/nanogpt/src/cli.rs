@@ -25,6 +25,9 @@ pub enum Command {
         a: PathBuf,
         /// The report of the second run.
         b: PathBuf,
+        /// Draw the timelines of both runs side by side to this file.
+        #[arg(long, value_name = "FILE.svg")]
+        timeline: Option<PathBuf>,
     },
 }
 
@@ -113,6 +116,9 @@ pub struct TrainArgs {
     /// Steps between two readings of the device's memory, each of which makes the device wait; 0 for none.
     #[arg(long, default_value_t = 10)]
     pub memory_every: usize,
+    /// Draw bytes over time within one step, the last whose memory is read or else the last of all, to this file.
+    #[arg(long, value_name = "FILE.svg")]
+    pub timeline: Option<PathBuf>,
 
     /// Settings of the compression as JSON; it needs none.
     #[arg(long, value_name = "FILE.json")]

@@ -150,6 +150,38 @@ pub enum Error {
         message: String,
     },
 
+    /// `--timeline` was asked for and nothing says how many bytes there are.
+    #[error(
+        "--timeline, but there is no allocator to read on a CPU; use --backend lct, which counts its own tensors, or \
+         --device cuda"
+    )]
+    NoAllocator,
+
+    /// `--timeline` was asked for and no step is left to watch.
+    #[error(
+        "--timeline, but all {steps} steps are done; train from the start, or resume an earlier checkpoint"
+    )]
+    NoStepLeft {
+        /// The steps of the whole run.
+        steps: usize,
+    },
+
+    /// A report holds no timeline to draw.
+    #[error("the report {} has no timeline; train again with --timeline FILE.svg", path.display())]
+    NoTimeline {
+        /// The report.
+        path: PathBuf,
+    },
+
+    /// A picture cannot be drawn.
+    #[error("cannot draw {}: {message}; the figures are in the report that --report writes", path.display())]
+    Draw {
+        /// The file that was to hold the picture.
+        path: PathBuf,
+        /// What the drawing library said.
+        message: String,
+    },
+
     /// The two reports have nothing to compare.
     #[error("{} and {} have no training step in common; compare two runs over the same steps", a.display(), b.display())]
     NothingToCompare {

@@ -20,6 +20,7 @@ pub mod progress;
 pub mod report;
 pub mod rng;
 pub mod schedule;
+pub mod timeline;
 pub mod tokenizer;
 pub mod train;
 

@@ -8,24 +8,31 @@ use nanogpt::{
     cli::{Cli, Command, TrainArgs},
     compare::Comparison,
     memory,
+    timeline::{self, Panel},
     train::Plan,
 };
-use std::process::ExitCode;
+use std::{path::Path, process::ExitCode};
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Train(args) => train(*args),
-        Command::Compare { a, b } => Comparison::of_files(&a, &b).map(|comparison| {
-            println!("{comparison}");
-            if comparison.equal() {
-                ExitCode::SUCCESS
-            } else {
-                ExitCode::FAILURE
-            }
-        }),
+        Command::Compare { a, b, timeline } => compare(&a, &b, timeline.as_deref()),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("error: {error}");
+        ExitCode::FAILURE
+    })
+}
+
+fn compare(a: &Path, b: &Path, timeline: Option<&Path>) -> Result<ExitCode, Error> {
+    let comparison = Comparison::of_files(a, b)?;
+    println!("{comparison}");
+    if let Some(file) = timeline {
+        timeline::draw(&[Panel::of_file(a)?, Panel::of_file(b)?], file)?;
+    }
+    Ok(if comparison.equal() {
+        ExitCode::SUCCESS
+    } else {
         ExitCode::FAILURE
     })
 }
@@ -63,6 +70,9 @@ fn train(args: TrainArgs) -> Result<ExitCode, Error> {
     }
     if let Some(path) = &plan.args().report {
         report.save(path)?;
+    }
+    if let (Some(file), Some(panel)) = (&plan.args().timeline, Panel::new(&report)) {
+        timeline::draw(&[panel], file)?;
     }
     Ok(ExitCode::SUCCESS)
 }

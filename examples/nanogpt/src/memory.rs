@@ -1,4 +1,4 @@
-//! What the device's allocator says, without knowing the device.
+//! What the device's allocator and the compression say of memory, without knowing either.
 
 use serde::{Deserialize, Serialize};
 use std::{
@@ -7,7 +7,7 @@ use std::{
         mpsc::{self, RecvTimeoutError, Sender},
     },
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// The allocator's figures for the calling thread's stream.
@@ -22,19 +22,35 @@ pub struct Usage {
     pub process: u64,
 }
 
+/// Bytes of the tensors that a compression manages, by the form that they are in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Forms {
+    /// Packed tensors, what they spilled included.
+    pub packed: u64,
+    /// What is held for spill whose size the host has not read yet.
+    pub reserve: u64,
+    /// Dense tensors in the hot window.
+    pub window: u64,
+    /// Tensors that stay dense.
+    pub kept_dense: u64,
+}
+
 /// How the training loop asks about memory.
 pub struct Probe {
     /// The allocator's figures for the training thread, from whatever thread asks; `None` where there is no such
     /// allocator, as on a CPU.
-    pub usage: Reading,
+    pub usage: Reading<Usage>,
+    /// The forms of the compressed tensors, from whatever thread asks and without waiting for the device; `None` where
+    /// nothing is compressed.
+    pub forms: Reading<Forms>,
     /// The report of the compression, where there is one.
     pub compression: Compression,
     /// A few words on memory while the training runs, where the allocator has none.
     pub words: Box<dyn Fn() -> Option<String>>,
 }
 
-/// Asks an allocator.
-pub type Reading = Arc<dyn Fn() -> Option<Usage> + Send + Sync>;
+/// Asks an allocator or a compression.
+pub type Reading<T> = Arc<dyn Fn() -> Option<T> + Send + Sync>;
 
 /// Asks for a report of what compression saved, for people and for the record; `None` where nothing is compressed.
 pub type Compression = Box<dyn Fn() -> Option<(String, serde_json::Value)>>;
@@ -44,43 +60,125 @@ impl Probe {
     pub fn none() -> Self {
         Self {
             usage: Arc::new(|| None),
+            forms: Arc::new(|| None),
             words: Box::new(|| None),
             compression: Box::new(|| None),
         }
     }
 }
 
+/// The memory at one moment of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Moment {
+    /// Milliseconds from the step's start.
+    pub ms: f64,
+    /// The allocator's figures, where there is an allocator.
+    #[serde(flatten)]
+    pub usage: Option<Usage>,
+    /// The forms of the compressed tensors, where there are some.
+    #[serde(flatten)]
+    pub forms: Option<Forms>,
+}
+
+/// The memory within one step. Each pass ends when the device has done it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Timeline {
+    /// The number of the step, from 1.
+    pub step: usize,
+    /// Milliseconds from the step's start to the end of the forward pass.
+    pub forward_end_ms: f64,
+    /// The same to the end of the backward pass.
+    pub backward_end_ms: f64,
+    /// The same to the end of the optimizer's step.
+    pub step_end_ms: f64,
+    /// The readings in their order.
+    pub moments: Vec<Moment>,
+}
+
+/// The most moments that are kept of a step. A slow step's are thinned out, so that its report stays small.
+const MOST: usize = 4096;
+
 /// Reads the allocator every half millisecond from a thread of its own, as the peak lies somewhere within a step.
 ///
 /// Only steps that are watched anyway are: asking takes time of the thread that drives the device.
 pub struct Watch {
+    start: Instant,
     done: Sender<()>,
-    thread: JoinHandle<Option<Usage>>,
+    thread: JoinHandle<Record>,
+}
+
+/// What a watch has read.
+#[derive(Default)]
+struct Record {
+    peak: Option<Usage>,
+    moments: Vec<Moment>,
+    /// Readings so far.
+    readings: usize,
+    /// Every so many readings are kept, as a power of two.
+    thinning: u32,
+}
+
+impl Record {
+    fn keep(&mut self, moment: Moment) {
+        if self.readings.is_multiple_of(1 << self.thinning) {
+            self.moments.push(moment);
+        }
+        self.readings += 1;
+        if self.moments.len() == MOST {
+            self.moments = self.moments.iter().copied().step_by(2).collect();
+            self.thinning += 1;
+        }
+    }
 }
 
 impl Watch {
-    /// Starts to read.
-    pub fn start(usage: Reading) -> Self {
+    /// Starts to read; with `keep`, keeps what each moment showed.
+    pub fn start(probe: &Probe, keep: bool) -> Self {
         let (done, ended) = mpsc::channel();
-        let thread = thread::spawn(move || {
-            let mut peak = None;
-            loop {
-                raise(&mut peak, usage());
-                match ended.recv_timeout(Duration::from_micros(500)) {
-                    Err(RecvTimeoutError::Timeout) => {}
-                    Ok(()) | Err(RecvTimeoutError::Disconnected) => return peak,
-                }
+        let start = Instant::now();
+        let mut record = Record::default();
+        let (usage, forms) = (probe.usage.clone(), probe.forms.clone());
+        let read = move |record: &mut Record| {
+            let usage = usage();
+            raise(&mut record.peak, usage);
+            if keep {
+                // After the allocator, which answers late when its thread is busy.
+                let (ms, forms) = (since(start), forms());
+                record.keep(Moment { ms, usage, forms });
             }
+        };
+        // Here, as the thread may start late.
+        read(&mut record);
+        let thread = thread::spawn(move || {
+            let pause = Duration::from_micros(500);
+            while ended.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+                read(&mut record);
+            }
+            record
         });
-        Self { done, thread }
+        Self {
+            start,
+            done,
+            thread,
+        }
     }
 
-    /// Ends, with the largest figures that were read.
-    pub fn end(self) -> Option<Usage> {
+    /// Milliseconds since the start.
+    pub fn ms(&self) -> f64 {
+        since(self.start)
+    }
+
+    /// Ends, with the largest figures that were read and the moments that were kept.
+    pub fn end(self) -> (Option<Usage>, Vec<Moment>) {
         drop(self.done);
         // A reading that panics is a reading that says nothing.
-        self.thread.join().ok().flatten()
+        let record = self.thread.join().unwrap_or_default();
+        (record.peak, record.moments)
     }
+}
+
+fn since(start: Instant) -> f64 {
+    start.elapsed().as_secs_f64() * 1e3
 }
 
 /// The largest figures seen at each point of a step.

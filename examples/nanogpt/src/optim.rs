@@ -29,6 +29,16 @@ pub enum OptimKind {
     AdamW,
 }
 
+impl OptimKind {
+    /// The tensors of state that it keeps for each parameter.
+    pub fn states(self) -> u64 {
+        match self {
+            Self::Sgd => 1,
+            Self::AdamW => 2,
+        }
+    }
+}
+
 /// An optimizer with its state.
 pub enum Optim<B: AutodiffBackend> {
     /// See [`OptimKind::Sgd`].

@@ -1,6 +1,9 @@
 //! The JSON report of a run.
 
-use crate::{Error, memory::Peaks};
+use crate::{
+    Error,
+    memory::{Peaks, Timeline},
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::Path;
@@ -44,6 +47,9 @@ pub struct Report {
     pub peak_bytes_reserved: Option<u64>,
     /// The same at each point of a step.
     pub peaks: Peaks,
+    /// The memory within one step; null if it was not asked for.
+    #[serde(default)]
+    pub timeline: Option<Timeline>,
     /// The report of the compression; null for plain tensors.
     pub memory: Option<Value>,
     /// The same for people.

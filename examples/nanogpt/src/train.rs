@@ -8,7 +8,7 @@ use crate::{
     data::{self, Batch, Dataset},
     digest,
     generate::{self, Sampling},
-    memory::{self, Peaks, Probe, Usage, Watch},
+    memory::{self, Peaks, Probe, Timeline, Usage, Watch},
     model::{Gpt, GptConfig},
     optim::Optim,
     progress::Progress,
@@ -20,7 +20,7 @@ use burn::{
     tensor::{TensorData, backend::AutodiffBackend},
 };
 use serde_json::{Map, Value, json};
-use std::time::Instant;
+use std::{ops::Range, time::Instant};
 
 /// Tokens of the validation part that the sample starts with.
 const PROMPT_TOKENS: usize = 16;
@@ -99,6 +99,8 @@ impl Plan {
             device,
             probe,
             peaks: Peaks::default(),
+            drawn: None,
+            timeline: None,
         }
         .train(card, until)
     }
@@ -110,6 +112,9 @@ struct Run<'a, B: AutodiffBackend> {
     device: &'a B::Device,
     probe: &'a Probe,
     peaks: Peaks,
+    /// The step whose timeline is kept, counted from 0.
+    drawn: Option<usize>,
+    timeline: Option<Timeline>,
 }
 
 impl<B: AutodiffBackend> Run<'_, B> {
@@ -126,6 +131,7 @@ impl<B: AutodiffBackend> Run<'_, B> {
 
         let capture = Capture::new(args, self.plan.model.layers)?;
         let end = until.unwrap_or(args.steps).min(args.steps);
+        self.drawn = self.step_to_draw(start..end)?;
         let progress = Progress::new(args.steps, start, args.quiet);
         let (mut steps, mut validation) = (Vec::new(), Vec::new());
         for index in start..end {
@@ -184,6 +190,7 @@ impl<B: AutodiffBackend> Run<'_, B> {
             peak_bytes_in_use: self.peaks.in_use(),
             peak_bytes_reserved: self.peaks.reserved(),
             peaks: self.peaks,
+            timeline: self.timeline,
             memory,
             memory_summary,
         })
@@ -198,8 +205,10 @@ impl<B: AutodiffBackend> Run<'_, B> {
     ) -> Result<(Gpt<B>, Step), Error> {
         let args = &self.plan.args;
         let lr = args.schedule.rate(args.lr(), index, args.steps);
-        let watched = args.memory_every > 0 && (index < 3 || is_due(index + 1, args.memory_every));
-        let watch = watched.then(|| Watch::start(self.probe.usage.clone()));
+        let drawn = self.drawn == Some(index);
+        let watch = (drawn || is_watched(index, args.memory_every))
+            .then(|| Watch::start(self.probe, drawn));
+        let mut ends = [0.0; 3];
         let clock = Instant::now();
 
         let (tokens, targets) = self.batch(index).upload::<B>(self.device);
@@ -207,21 +216,24 @@ impl<B: AutodiffBackend> Run<'_, B> {
         let by_token = surprise.clone().inner();
         let loss = surprise.mean();
         let loss_value = loss.clone().inner();
-        if watched {
+        if let Some(watch) = &watch {
             let usage = self.usage()?;
             memory::raise(&mut self.peaks.after_forward, usage);
+            ends[0] = watch.ms();
         }
 
         let grads = GradientsParams::from_grads(loss.backward(), &model);
-        if watched {
+        if let Some(watch) = &watch {
             let usage = self.usage()?;
             memory::raise(&mut self.peaks.after_backward, usage);
+            ends[1] = watch.ms();
         }
 
         let model = optim.step(lr, model, grads);
-        if watched {
+        if let Some(watch) = &watch {
             let usage = self.usage()?;
             memory::raise(&mut self.peaks.after_step, usage);
+            ends[2] = watch.ms();
         }
 
         let reading = Error::device::<burn::tensor::backend::ExecutionError>;
@@ -237,7 +249,19 @@ impl<B: AutodiffBackend> Run<'_, B> {
         );
         B::sync(self.device).map_err(reading("finishing a step"))?;
         let step_ms = clock.elapsed().as_secs_f64() * 1e3;
-        memory::raise(&mut self.peaks.within_step, watch.and_then(Watch::end));
+        if let Some(watch) = watch {
+            let (peak, moments) = watch.end();
+            memory::raise(&mut self.peaks.within_step, peak);
+            if drawn {
+                self.timeline = Some(Timeline {
+                    step: index + 1,
+                    forward_end_ms: ends[0],
+                    backward_end_ms: ends[1],
+                    step_end_ms: ends[2],
+                    moments,
+                });
+            }
+        }
         Ok((
             model,
             Step {
@@ -248,6 +272,25 @@ impl<B: AutodiffBackend> Run<'_, B> {
                 step_ms,
             },
         ))
+    }
+
+    /// The step whose timeline is kept, counted from 0: the last whose memory is read anyway, or else the last of all.
+    fn step_to_draw(&self, steps: Range<usize>) -> Result<Option<usize>, Error> {
+        let args = &self.plan.args;
+        if args.timeline.is_none() {
+            return Ok(None);
+        }
+        if (self.probe.usage)().is_none() && (self.probe.forms)().is_none() {
+            return Err(Error::NoAllocator);
+        }
+        let watched = steps
+            .clone()
+            .rev()
+            .find(|&index| is_watched(index, args.memory_every));
+        match watched.or(steps.last()) {
+            None => Err(Error::NoStepLeft { steps: args.steps }),
+            drawn => Ok(drawn),
+        }
     }
 
     /// The training batch of a step.
@@ -337,6 +380,12 @@ impl<B: AutodiffBackend> Run<'_, B> {
 /// Whether something that happens every so many steps happens after this one; never for 0.
 fn is_due(done: usize, every: usize) -> bool {
     every > 0 && done.is_multiple_of(every)
+}
+
+/// Whether memory is read in a step, counted from 0. The first ones always are, as optimizer state and the allocator's pools
+/// come into being in them.
+fn is_watched(index: usize, every: usize) -> bool {
+    every > 0 && (index < 3 || is_due(index + 1, every))
 }
 
 /// The mean of some numbers, summed in double precision in their order.

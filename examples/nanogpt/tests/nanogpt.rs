@@ -11,7 +11,7 @@ use nanogpt::{
     cli::{BackendKind, Cli, Command, DeviceKind, TrainArgs},
     compare::Comparison,
     data,
-    memory::Probe,
+    memory::{Probe, Usage},
     model::GptConfig,
     optim::OptimKind,
     preset::Preset,
@@ -25,7 +25,7 @@ use std::{
     collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 type B = Autodiff<Flex>;
@@ -334,6 +334,44 @@ fn bad_checkpoints_are_refused() {
         let error = run(resume.clone(), None).unwrap_err();
         assert!(matches!(&error, Error::DamagedCheckpoint { .. }), "{error}");
     }
+}
+
+#[test]
+fn a_timeline_needs_something_to_read_and_a_step_to_watch() {
+    let _turn = turn();
+    let folder = folder("timeline");
+    let args = TrainArgs {
+        timeline: Some(folder.join("step.svg")),
+        ..micro_args(&folder, OptimKind::Sgd)
+    };
+    let error = run(args.clone(), None).unwrap_err();
+    assert!(matches!(error, Error::NoAllocator), "{error}");
+
+    let probe = Probe {
+        usage: Arc::new(|| Some(Usage::default())),
+        ..Probe::none()
+    };
+    let watch = |args: &TrainArgs, until| {
+        let plan = Plan::with_model(args.clone(), micro(), 300)?;
+        plan.run::<B>(&FlexDevice, &probe, Card::default(), Some(until))
+    };
+    let error = watch(&args, 0).unwrap_err();
+    assert!(matches!(error, Error::NoStepLeft { steps: 6 }), "{error}");
+
+    // The last step that is watched anyway, or else the last.
+    for (memory_every, until, step) in [(10, 5, 3), (4, 5, 4), (0, 2, 2)] {
+        let args = TrainArgs {
+            memory_every,
+            ..args.clone()
+        };
+        let timeline = watch(&args, until).unwrap().timeline.unwrap();
+        assert_eq!(timeline.step, step);
+    }
+    let args = TrainArgs {
+        timeline: None,
+        ..args
+    };
+    assert!(watch(&args, 1).unwrap().timeline.is_none());
 }
 
 #[test]
