@@ -174,6 +174,7 @@ pub(crate) struct Stats {
     pub(crate) logical: Gauge,
     /// Logical bytes of all tensors that there ever were.
     entered: AtomicU64,
+    largest: AtomicU64,
     packed: Gauge,
     spill: Gauge,
     reserved: Gauge,
@@ -242,6 +243,12 @@ impl Stats {
     /// Counts the logical bytes of a new tensor.
     pub(crate) fn on_enter(&self, bytes: u64) {
         self.entered.fetch_add(bytes, Relaxed);
+        self.largest.fetch_max(bytes, Relaxed);
+    }
+
+    /// Logical bytes of the largest tensor so far.
+    pub(crate) fn largest(&self) -> u64 {
+        self.largest.load(Relaxed)
     }
 
     /// Logical bytes of all tensors so far.

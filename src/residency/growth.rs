@@ -20,15 +20,15 @@ pub(super) struct Growth {
 
 impl Growth {
     /// A break where so many `logical` bytes live has come; `highest` is what all forms together rose to since the last
-    /// one. Returns what is going to rise until the next one, as far as is known.
-    pub(super) fn at_break(&mut self, logical: u64, highest: u64) -> u64 {
+    /// one. Returns what is going to rise until the next one, if such a break has been seen before.
+    pub(super) fn at_break(&mut self, logical: u64, highest: u64) -> Option<u64> {
         if let Some((key, level)) = self.last {
             if self.risen.len() == MOST_BREAKS {
                 self.risen.clear();
             }
             self.risen.insert(key, highest.saturating_sub(level));
         }
-        self.risen.get(&logical).copied().unwrap_or(0)
+        self.risen.get(&logical).copied()
     }
 
     /// The break has left so many bytes in all forms.
@@ -52,16 +52,16 @@ mod tests {
                 rise
             })
         };
-        assert_eq!(step(), [0, 0, 0]);
+        assert_eq!(step(), [None; 3]);
         // After the last break nothing rose, as the next step's first reports.
-        assert_eq!(step(), [0, 110, 0]);
+        assert_eq!(step(), [Some(0), Some(110), Some(0)]);
     }
 
     #[test]
     fn what_never_repeats_is_forgotten() {
         let mut growth = Growth::default();
         for logical in 0..3 * MOST_BREAKS as u64 {
-            assert_eq!(growth.at_break(logical, 1), 0);
+            assert_eq!(growth.at_break(logical, 1), None);
             growth.leave(logical, 0);
         }
         assert!(growth.risen.len() <= MOST_BREAKS);

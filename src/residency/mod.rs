@@ -27,6 +27,8 @@ pub(crate) use defer::defer_evictions;
 use growth::Growth;
 use window::Window;
 
+/// What is expected to be made after a natural break of which nothing is known, in tensors as large as the largest.
+const UNKNOWN_RISE: u64 = 2;
 /// The allocator is tidied once one of so many parts of the most bytes that ever lived has been made.
 const TIDY_PARTS: u64 = 32;
 
@@ -41,6 +43,8 @@ pub(crate) struct Residency<B: PackedStore> {
     highest: AtomicU64,
     /// The bytes that had been made when the allocator was last tidied.
     tidied: AtomicU64,
+    large: AtomicU64,
+    unknown: AtomicU64,
     /// Held while tensors are packed, so that two threads never pack for the same excess.
     evicting: Mutex<()>,
 }
@@ -55,6 +59,8 @@ impl<B: PackedStore> Residency<B> {
             growth: Mutex::default(),
             highest: AtomicU64::new(0),
             tidied: AtomicU64::new(0),
+            large: AtomicU64::new(0),
+            unknown: AtomicU64::new(0),
             evicting: Mutex::new(()),
         }
     }
@@ -113,10 +119,26 @@ impl<B: PackedStore> Residency<B> {
         let logical = self.stats.logical.now();
         let highest = self.highest.swap(0, Relaxed);
         let growth = || self.growth.lock().unwrap_or_else(PoisonError::into_inner);
-        let rise = growth().at_break(logical, highest);
+        let known = growth().at_break(logical, highest);
+        // Of a first step nothing is known. Where most is made, its largest tensors are a few of the same size.
+        let rise = known.unwrap_or_else(|| UNKNOWN_RISE * self.stats.largest());
         self.evict(rise);
         growth().leave(logical, self.stats.managed_now());
-        self.tidy(device);
+        let mode = std::env::var("LCT_TIDY").unwrap_or_default();
+        let large = rise > self.stats.logical.peak() / 16;
+        let before = self.large.swap(large as u64, Relaxed) == 1;
+        if known.is_none() {
+            self.unknown.fetch_add(1, Relaxed);
+        } else if self.unknown.swap(0, Relaxed) > 32 && mode.contains("trim") {
+            B::trim(device);
+        }
+        if mode.contains("phase") && known.is_some() {
+            if large || before {
+                B::tidy(device);
+            }
+        } else if !mode.contains("off") {
+            self.tidy(device);
+        }
     }
 
     /// Lets the allocator give memory back, once a good part of what ever lived has been made anew.

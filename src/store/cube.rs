@@ -76,6 +76,10 @@ where
         pages::tidy::<R>(device);
     }
 
+    fn trim(device: &Device<Self>) {
+        pages::trim::<R>(device);
+    }
+
     fn claim(device: &Device<Self>, again: bool) {
         pages::use_exact_pages::<R>(device, again);
     }

@@ -91,6 +91,10 @@ where
         CubeBackend::<R, F, I, BT>::tidy(device);
     }
 
+    fn trim(device: &Device<Self>) {
+        CubeBackend::<R, F, I, BT>::trim(device);
+    }
+
     fn claim(device: &Device<Self>, again: bool) {
         CubeBackend::<R, F, I, BT>::claim(device, again);
     }

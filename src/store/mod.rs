@@ -85,6 +85,9 @@ pub trait PackedStore: Backend {
     /// Gives back memory that the backend's allocator holds for nothing.
     fn tidy(_device: &Device<Self>) {}
 
+    /// Gives back to the system what the driver holds for nothing; waits for the device.
+    fn trim(_device: &Device<Self>) {}
+
     /// Sets up how this thread allocates on the device; `again`, where something may have set it back.
     fn claim(_device: &Device<Self>, _again: bool) {}
 

@@ -65,11 +65,24 @@ pub(super) fn use_exact_pages<R: CubeRuntime>(device: &R::CubeDevice, again: boo
     unsafe { client.allocation_mode(MemoryAllocationMode::Persistent) }
 }
 
-/// Gives pages that nobody uses back to the driver, in the order of this thread's stream.
-pub(super) fn tidy<R: CubeRuntime>(device: &R::CubeDevice) {
-    if env("LCT_TIDY").as_deref() == Some("off") {
+pub(super) fn trim<R: CubeRuntime>(device: &R::CubeDevice) {
+    let client = R::client(device);
+    if R::name(&client) != "cuda" {
         return;
     }
+    client.memory_cleanup();
+    let _ = cubecl::future::block_on(client.sync());
+    #[cfg(feature = "cuda")]
+    unsafe {
+        use cudarc::driver::result;
+        let dev = result::device::get(device.id().index_id as i32).unwrap();
+        let pool = result::device::get_default_mem_pool(dev).unwrap();
+        result::mem_pool::trim_to(pool, 0).unwrap();
+    }
+}
+
+/// Gives pages that nobody uses back to the driver, in the order of this thread's stream.
+pub(super) fn tidy<R: CubeRuntime>(device: &R::CubeDevice) {
     let client = R::client(device);
     if R::name(&client) == "cuda" {
         client.memory_cleanup();

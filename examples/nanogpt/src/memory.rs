@@ -98,7 +98,7 @@ pub struct Timeline {
 /// The most moments that are kept of a step. A slow step's are thinned out, so that its report stays small.
 const MOST: usize = 4096;
 
-/// Reads the allocator every half millisecond from a thread of its own, as the peak lies somewhere within a step.
+/// Reads the allocator every tenth of a millisecond from a thread of its own, as the peak lies somewhere within a step.
 ///
 /// Only steps that are watched anyway are: asking takes time of the thread that drives the device.
 pub struct Watch {
@@ -150,7 +150,7 @@ impl Watch {
         // Here, as the thread may start late.
         read(&mut record);
         let thread = thread::spawn(move || {
-            let pause = Duration::from_micros(500);
+            let pause = Duration::from_micros(100);
             while ended.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
                 read(&mut record);
             }
