@@ -9,7 +9,7 @@ use burn_backend::tensor::Device;
 use burn_backend::{Backend, BackendTypes, DType, DTypeUsageSet, ExecutionError, TensorData};
 
 use crate::store::PackedStore;
-use crate::tensor::{LctTensor, defer_evictions, natural_break, with_errors_of};
+use crate::tensor::{LctTensor, before_result, defer_evictions, with_errors_of};
 
 /// The backend `B` with its float tensors kept losslessly compressed.
 ///
@@ -82,8 +82,10 @@ impl<B: PackedStore> Backend for LctBackend<B> {
     }
 
     fn sync(device: &Device<Self>) -> Result<(), ExecutionError> {
-        natural_break::<B>(device);
-        with_errors_of::<B, _>(device, B::sync(device))
+        before_result::<B>(device);
+        let result = B::sync(device);
+        B::take_statuses(device);
+        with_errors_of::<B, _>(device, result)
     }
 
     fn staging<'a, Iter>(data: Iter, device: &Device<Self>)

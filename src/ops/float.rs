@@ -11,7 +11,7 @@ use burn_std::{BoolDType, FloatDType, IntDType, Shape, Slice};
 
 use crate::LctBackend;
 use crate::store::PackedStore;
-use crate::tensor::{LctTensor, ViewOp, natural_break, with_errors_of};
+use crate::tensor::{LctTensor, ViewOp, before_result, result_of};
 
 impl<B: PackedStore> FloatTensorOps<Self> for LctBackend<B> {
     // Creation, transfer and conversion.
@@ -40,11 +40,10 @@ impl<B: PackedStore> FloatTensorOps<Self> for LctBackend<B> {
         tensor: FloatTensor<Self>,
     ) -> impl Future<Output = Result<TensorData, ExecutionError>> + Send {
         let device = tensor.device();
-        // Reading executes all that is queued.
         tensor.touch();
-        natural_break::<B>(&device);
+        before_result::<B>(&device);
         let data = B::float_into_data(tensor.dense());
-        async move { with_errors_of::<B, _>(&device, data.await) }
+        result_of::<B, _>(device, data)
     }
 
     fn float_device(tensor: &FloatTensor<Self>) -> Device<Self> {

@@ -6,13 +6,14 @@ use burn_backend::ops::{TransactionOps, TransactionPrimitive, TransactionPrimiti
 
 use crate::LctBackend;
 use crate::store::PackedStore;
-use crate::tensor::{LctTensor, with_errors_of};
+use crate::tensor::{LctTensor, before_result, result_of};
 
 impl<B: PackedStore> TransactionOps<Self> for LctBackend<B> {
     fn tr_execute(
         transaction: TransactionPrimitive<Self>,
     ) -> impl Future<Output = Result<TransactionPrimitiveData, ExecutionError>> + Send {
         let device = transaction.read_floats.first().map(LctTensor::device);
+        device.iter().for_each(before_result::<B>);
         let data = B::tr_execute(TransactionPrimitive::new(
             transaction
                 .read_floats
@@ -24,10 +25,9 @@ impl<B: PackedStore> TransactionOps<Self> for LctBackend<B> {
             transaction.read_bools,
         ));
         async move {
-            let data = data.await;
             match device {
-                Some(device) => with_errors_of::<B, _>(&device, data),
-                None => data,
+                Some(device) => result_of::<B, _>(device, data).await,
+                None => data.await,
             }
         }
     }

@@ -42,11 +42,12 @@ impl Budget {
         }
     }
 
-    /// What is over the budget, if anything, or will be when `rise` bytes more are made.
-    pub(super) fn excess(&self, stats: &Stats, rise: u64) -> Option<Excess> {
+    /// What is over the budget, if anything, or will be when `rise` bytes more are made. It is at least what the device
+    /// lacks.
+    pub(super) fn excess(&self, stats: &Stats, rise: u64, shortage: u64) -> Option<Excess> {
         let ratio = stats.ratio().unwrap_or(EXPECTED_RATIO).max(1.05);
         let at_most = stats.window_now().saturating_sub(self.floor(stats));
-        let excess = match self.0 {
+        let mut excess = match self.0 {
             HotWindow::Bytes(limit) => Excess {
                 bytes: stats.window_now().saturating_sub(limit),
                 freed: 1.0,
@@ -61,6 +62,7 @@ impl Budget {
                 }
             }
         };
+        excess.bytes = excess.bytes.max(shortage);
         (excess.bytes > 0 && excess.at_most > 0).then_some(excess)
     }
 }

@@ -16,19 +16,52 @@ pub(super) struct Growth {
     risen: HashMap<u64, u64>,
     /// The break that was last, by its logical bytes, and the bytes in all forms that it left.
     last: Option<(u64, u64)>,
+    /// The break after which most was there.
+    summit: Option<Summit>,
+    /// Whether the summit of this step has been passed.
+    passed: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Summit {
+    logical: u64,
+    rise: u64,
+    highest: u64,
 }
 
 impl Growth {
     /// A break where so many `logical` bytes live has come; `highest` is what all forms together rose to since the last
-    /// one. Returns what is going to rise until the next one, if such a break has been seen before.
+    /// one.
+    ///
+    /// Returns what is going to rise until the next one, if such a break has been seen before. On the way to the summit that
+    /// is at least what rises there: what has to rest by then may as well rest at once, and leaves its memory to others.
     pub(super) fn at_break(&mut self, logical: u64, highest: u64) -> Option<u64> {
         if let Some((key, level)) = self.last {
             if self.risen.len() == MOST_BREAKS {
                 self.risen.clear();
             }
-            self.risen.insert(key, highest.saturating_sub(level));
+            let rise = highest.saturating_sub(level);
+            self.risen.insert(key, rise);
+            let higher = |summit: &Summit| summit.logical == key || summit.highest < level + rise;
+            if self.summit.as_ref().is_none_or(higher) {
+                self.summit = Some(Summit {
+                    logical: key,
+                    rise,
+                    highest: level + rise,
+                });
+            }
         }
-        self.risen.get(&logical).copied()
+        let known = self.risen.get(&logical).copied()?;
+        let Some(summit) = self.summit else {
+            return Some(known);
+        };
+        // Half of it gone, and another step has begun.
+        self.passed = logical == summit.logical || self.passed && logical > summit.logical / 2;
+        if self.passed || logical > summit.logical {
+            Some(known)
+        } else {
+            Some(known.max(summit.rise))
+        }
     }
 
     /// The break has left so many bytes in all forms.
@@ -45,16 +78,16 @@ mod tests {
     fn a_step_is_known_from_the_one_before() {
         let mut growth = Growth::default();
         let mut step = || {
-            let breaks = [(100, 90, 0), (200, 180, 90), (150, 140, 290)];
+            let breaks = [(90, 90, 0), (200, 180, 90), (150, 140, 290), (60, 60, 140)];
             breaks.map(|(logical, level, highest)| {
                 let rise = growth.at_break(logical, highest);
                 growth.leave(logical, level);
                 rise
             })
         };
-        assert_eq!(step(), [None; 3]);
-        // After the last break nothing rose, as the next step's first reports.
-        assert_eq!(step(), [Some(0), Some(110), Some(0)]);
+        assert_eq!(step(), [None; 4]);
+        // 110 rise at the summit, and count before it too.
+        assert_eq!(step(), [Some(110), Some(110), Some(0), Some(110)]);
     }
 
     #[test]

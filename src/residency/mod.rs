@@ -29,8 +29,12 @@ use window::Window;
 
 /// What is expected to be made after a natural break of which nothing is known, in tensors as large as the largest.
 const UNKNOWN_RISE: u64 = 2;
-/// The allocator is tidied once one of so many parts of the most bytes that ever lived has been made.
-const TIDY_PARTS: u64 = 32;
+/// After so many natural breaks in succession of which nothing was known, a step has been learned.
+const LEARNED: u64 = 32;
+/// The device is asked how much room it has once one of so many parts of the most bytes that ever lived has been made.
+const ASK_PARTS: u64 = 32;
+/// The room that the device shall have, beside the window's floor, in tensors as large as the largest.
+const HEADROOM: u64 = 3;
 
 /// The manager of one device's float tensors.
 pub(crate) struct Residency<B: PackedStore> {
@@ -41,10 +45,10 @@ pub(crate) struct Residency<B: PackedStore> {
     growth: Mutex<Growth>,
     /// The most bytes in all forms since the last natural break.
     highest: AtomicU64,
-    /// The bytes that had been made when the allocator was last tidied.
-    tidied: AtomicU64,
-    large: AtomicU64,
+    /// Natural breaks since the last one that had been seen before.
     unknown: AtomicU64,
+    /// The bytes that had been made when the device was last asked how much room it has.
+    asked: AtomicU64,
     /// Held while tensors are packed, so that two threads never pack for the same excess.
     evicting: Mutex<()>,
 }
@@ -58,9 +62,8 @@ impl<B: PackedStore> Residency<B> {
             window: Mutex::new(Window::default()),
             growth: Mutex::default(),
             highest: AtomicU64::new(0),
-            tidied: AtomicU64::new(0),
-            large: AtomicU64::new(0),
             unknown: AtomicU64::new(0),
+            asked: AtomicU64::new(0),
             evicting: Mutex::new(()),
         }
     }
@@ -102,8 +105,7 @@ impl<B: PackedStore> Residency<B> {
         if B::LAZY {
             self.highest.fetch_max(self.stats.managed_now(), Relaxed);
         } else {
-            self.evict(0);
-            self.tidy(&storage.device);
+            self.evict(0, self.shortage(&storage.device));
         }
     }
 
@@ -122,33 +124,33 @@ impl<B: PackedStore> Residency<B> {
         let known = growth().at_break(logical, highest);
         // Of a first step nothing is known. Where most is made, its largest tensors are a few of the same size.
         let rise = known.unwrap_or_else(|| UNKNOWN_RISE * self.stats.largest());
-        self.evict(rise);
+        self.evict(rise, self.shortage(device));
         growth().leave(logical, self.stats.managed_now());
-        let mode = std::env::var("LCT_TIDY").unwrap_or_default();
-        let large = rise > self.stats.logical.peak() / 16;
-        let before = self.large.swap(large as u64, Relaxed) == 1;
         if known.is_none() {
             self.unknown.fetch_add(1, Relaxed);
-        } else if self.unknown.swap(0, Relaxed) > 32 && mode.contains("trim") {
-            B::trim(device);
-        }
-        if mode.contains("phase") && known.is_some() {
-            if large || before {
-                B::tidy(device);
-            }
-        } else if !mode.contains("off") {
-            self.tidy(device);
+        } else if self.unknown.swap(0, Relaxed) > LEARNED {
+            // The pages of a first step, in which tuning and guesses took more, are not those of the steps after it.
+            B::tidy(device);
         }
     }
 
-    /// Lets the allocator give memory back, once a good part of what ever lived has been made anew.
-    fn tidy(&self, device: &Device<B>) {
+    /// The bytes that the device lacks for what may be made next.
+    ///
+    /// Asked for only once a good part of what ever lived has been made anew, as the answer takes the driver's time. When
+    /// the device runs short, pages are given back, too.
+    fn shortage(&self, device: &Device<B>) -> u64 {
         let entered = self.stats.entered();
-        let since = entered.saturating_sub(self.tidied.load(Relaxed));
-        if since > self.stats.logical.peak() / TIDY_PARTS {
-            self.tidied.store(entered, Relaxed);
+        let since = entered.saturating_sub(self.asked.load(Relaxed));
+        if since < self.stats.logical.peak() / ASK_PARTS {
+            return 0;
+        }
+        self.asked.store(entered, Relaxed);
+        let wanted = HEADROOM * self.stats.largest() + self.budget.floor(&self.stats);
+        let shortage = B::room(device).map_or(0, |room| wanted.saturating_sub(room));
+        if shortage > 0 {
             B::tidy(device);
         }
+        shortage
     }
 
     fn window(&self) -> MutexGuard<'_, Window<B>> {
@@ -158,9 +160,10 @@ impl<B: PackedStore> Residency<B> {
     /// Lets tensors go to rest until the budget is kept: first those that can be computed again, then the least recently
     /// used.
     ///
-    /// `rise` bytes are going to be made before the next chance.
-    fn evict(&self, rise: u64) {
-        if defer::is_deferred() || self.budget.excess(&self.stats, rise).is_none() {
+    /// `rise` bytes are going to be made before the next chance, and the device lacks `shortage` bytes.
+    fn evict(&self, rise: u64, shortage: u64) {
+        let excess = || self.budget.excess(&self.stats, rise, shortage);
+        if defer::is_deferred() || excess().is_none() {
             return;
         }
         // Another thread is at it already: the budget is exceeded for just that long.
@@ -169,7 +172,7 @@ impl<B: PackedStore> Residency<B> {
             Err(TryLockError::Poisoned(error)) => error.into_inner(),
             Err(TryLockError::WouldBlock) => return,
         };
-        let Some(excess) = self.budget.excess(&self.stats, rise) else {
+        let Some(excess) = excess() else {
             return;
         };
         let mut leaving = Leaving::new(excess);

@@ -76,8 +76,8 @@ where
         pages::tidy::<R>(device);
     }
 
-    fn trim(device: &Device<Self>) {
-        pages::trim::<R>(device);
+    fn room(device: &Device<Self>) -> Option<u64> {
+        pages::room::<R>(device)
     }
 
     fn claim(device: &Device<Self>, again: bool) {
@@ -129,6 +129,14 @@ where
 
     fn take_error(device: &Device<Self>) -> Option<String> {
         Reserve::<R>::of(device).take_error()
+    }
+
+    fn ask_statuses(device: &Device<Self>) {
+        Reserve::<R>::of(device).ask();
+    }
+
+    fn take_statuses(device: &Device<Self>) {
+        Reserve::<R>::of(device).take();
     }
 
     fn settle(device: &Device<Self>) {

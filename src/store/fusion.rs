@@ -91,8 +91,8 @@ where
         CubeBackend::<R, F, I, BT>::tidy(device);
     }
 
-    fn trim(device: &Device<Self>) {
-        CubeBackend::<R, F, I, BT>::trim(device);
+    fn room(device: &Device<Self>) -> Option<u64> {
+        CubeBackend::<R, F, I, BT>::room(device)
     }
 
     fn claim(device: &Device<Self>, again: bool) {
@@ -185,6 +185,14 @@ where
 
     fn packs_here(tensor: &FloatTensor<Self>) -> bool {
         tensor.stream == StreamId::current()
+    }
+
+    fn ask_statuses(device: &Device<Self>) {
+        Reserve::<R>::of(device).ask();
+    }
+
+    fn take_statuses(device: &Device<Self>) {
+        Reserve::<R>::of(device).take();
     }
 
     fn settle(device: &Device<Self>) {

@@ -85,8 +85,10 @@ pub trait PackedStore: Backend {
     /// Gives back memory that the backend's allocator holds for nothing.
     fn tidy(_device: &Device<Self>) {}
 
-    /// Gives back to the system what the driver holds for nothing; waits for the device.
-    fn trim(_device: &Device<Self>) {}
+    /// The bytes that can still be allocated on the device, where that is known.
+    fn room(_device: &Device<Self>) -> Option<u64> {
+        None
+    }
 
     /// Sets up how this thread allocates on the device; `again`, where something may have set it back.
     fn claim(_device: &Device<Self>, _again: bool) {}
@@ -145,6 +147,13 @@ pub trait PackedStore: Backend {
     fn take_error(_device: &Device<Self>) -> Option<String> {
         None
     }
+
+    /// Asks for the encode statuses that are outstanding, if none are on their way. Waits for nothing.
+    fn ask_statuses(_device: &Device<Self>) {}
+
+    /// Takes in the encode statuses that are on their way, so that what they hold is given back: nothing to wait for, after
+    /// the device has given an answer that was asked for later.
+    fn take_statuses(_device: &Device<Self>) {}
 
     /// Reads every outstanding encode status, so that all worst-case reserves are given back.
     fn settle(_device: &Device<Self>) {}

@@ -9,6 +9,7 @@ use std::cell::RefCell;
 use burn_backend::{DeviceId, DeviceOps};
 use burn_cubecl::CubeRuntime;
 use cubecl::MemoryAllocationMode;
+use cubecl::client::ComputeClient;
 
 /// Buffers are a multiple of this, as the allocator has it.
 const ALIGNMENT: u64 = 512;
@@ -26,10 +27,6 @@ thread_local! {
     static EXACT: RefCell<Vec<DeviceId>> = const { RefCell::new(Vec::new()) };
 }
 
-fn env(name: &str) -> Option<String> {
-    std::env::var(name).ok()
-}
-
 /// Lets this thread's stream allocate pages of exact sizes; `again`, if something may have set it back.
 pub(super) fn use_exact_pages<R: CubeRuntime>(device: &R::CubeDevice, again: bool) {
     let id = device.id();
@@ -41,52 +38,64 @@ pub(super) fn use_exact_pages<R: CubeRuntime>(device: &R::CubeDevice, again: boo
         EXACT.with_borrow_mut(|devices| devices.push(id));
     }
     let client = R::client(device);
-    // Other runtimes have pools of another kind.
-    if R::name(&client) != "cuda" || env("LCT_ALLOC").as_deref() == Some("off") {
+    if !has_exact_pages::<R>(&client) {
         return;
-    }
-    #[cfg(feature = "cuda")]
-    if env("LCT_POOL").as_deref() == Some("keep") && !known {
-        use cudarc::driver::{result, sys};
-        unsafe {
-            let dev = result::device::get(id.index_id as i32).unwrap();
-            let pool = result::device::get_default_mem_pool(dev).unwrap();
-            let mut most = u64::MAX;
-            result::mem_pool::set_attribute(
-                pool,
-                sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
-                (&raw mut most).cast(),
-            )
-            .unwrap();
-        }
     }
     // SAFETY: the mode belongs to this thread's stream, and is set in the order of its other requests. What "might leak"
     // are pages of sizes that are not asked for again, which `memory_cleanup` frees.
     unsafe { client.allocation_mode(MemoryAllocationMode::Persistent) }
 }
 
-pub(super) fn trim<R: CubeRuntime>(device: &R::CubeDevice) {
-    let client = R::client(device);
-    if R::name(&client) != "cuda" {
-        return;
-    }
-    client.memory_cleanup();
-    let _ = cubecl::future::block_on(client.sync());
-    #[cfg(feature = "cuda")]
-    unsafe {
-        use cudarc::driver::result;
-        let dev = result::device::get(device.id().index_id as i32).unwrap();
-        let pool = result::device::get_default_mem_pool(dev).unwrap();
-        result::mem_pool::trim_to(pool, 0).unwrap();
-    }
-}
-
 /// Gives pages that nobody uses back to the driver, in the order of this thread's stream.
 pub(super) fn tidy<R: CubeRuntime>(device: &R::CubeDevice) {
     let client = R::client(device);
-    if R::name(&client) == "cuda" {
+    if has_exact_pages::<R>(&client) {
         client.memory_cleanup();
     }
+}
+
+/// Other runtimes have pools of another kind.
+fn has_exact_pages<R: CubeRuntime>(client: &ComputeClient<R>) -> bool {
+    R::name(client) == "cuda"
+}
+
+/// The bytes that can still be allocated on a card: those that are free, and those that the driver keeps from buffers that
+/// were given back. `None` where nobody tells.
+#[cfg(feature = "cuda")]
+pub(super) fn room<R: CubeRuntime>(device: &R::CubeDevice) -> Option<u64> {
+    use cudarc::driver::{CudaContext, result, sys::CUmemPool_attribute as Attribute};
+    use std::sync::Arc;
+
+    /// The context that CubeCL uses too: the device's primary one.
+    struct Context(Option<Arc<CudaContext>>);
+
+    if !has_exact_pages::<R>(&R::client(device)) {
+        return None;
+    }
+    let id = device.id();
+    let open = || Context(CudaContext::new(id.index_id as usize).ok());
+    let context = crate::per_device::get(id, open).0.as_ref()?;
+    context.bind_to_thread().ok()?;
+    let (free, _) = result::mem_get_info().ok()?;
+    let held = |attribute| {
+        let mut bytes = 0u64;
+        // SAFETY: the device is the context's, its default pool lives as long as it does, and both attributes are numbers
+        // of 64 bits.
+        unsafe {
+            let pool = result::device::get_default_mem_pool(context.cu_device()).ok()?;
+            result::mem_pool::get_attribute(pool, attribute, (&raw mut bytes).cast()).ok()?;
+        }
+        Some(bytes)
+    };
+    let reserved = held(Attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)?;
+    let used = held(Attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT)?;
+    Some(free as u64 + reserved.saturating_sub(used))
+}
+
+/// The bytes that can still be allocated. `None` where nobody tells.
+#[cfg(not(feature = "cuda"))]
+pub(super) fn room<R: CubeRuntime>(_device: &R::CubeDevice) -> Option<u64> {
+    None
 }
 
 /// Whether the runtime's allocator leaves gaps between rows of so many bytes, so that each begins at an aligned address.

@@ -3,7 +3,8 @@
 //! An encode may spill up to a bound that is known beforehand, and rarely spills anything but the first of its size. So the bound is
 //! reserved, and given back when the encode's status has been read. Statuses are read in batches: one batch gathers
 //! while the device works towards the one before. The host waits only when both are full, which also bounds how
-//! far it runs ahead of the device.
+//! far it runs ahead of the device. Whenever the program waits for a result itself, a loss for instance, the statuses come
+//! with it: a batch on its way keeps the memory that it is read from.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -103,6 +104,19 @@ impl<R: CubeRuntime> Reserve<R> {
     /// The first error of the device that came with a status, once: reading it has taken it from those who wait for results.
     pub(super) fn take_error(&self) -> Option<String> {
         self.lock().error.take()
+    }
+
+    /// Asks for the statuses that gathered, if none are on their way.
+    pub(super) fn ask(&'static self) {
+        let mut batches = self.lock();
+        if batches.reading.is_none() {
+            batches.start_reading(&self.client);
+        }
+    }
+
+    /// Takes in the statuses that are on their way.
+    pub(super) fn take(&self) {
+        self.lock().finish_reading();
     }
 
     /// Waits for every status.

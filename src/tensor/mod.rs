@@ -18,6 +18,23 @@ pub(crate) use recipe::Recipe;
 pub(crate) use storage::{Evicted, Held, Storage};
 pub(crate) use view::{View, ViewOp};
 
+/// Waits for a result of the device, or for the error of the device that came to light before it. Encode statuses come with
+/// it.
+pub(crate) async fn result_of<B: PackedStore, T>(
+    device: Device<B>,
+    result: impl Future<Output = Result<T, ExecutionError>>,
+) -> Result<T, ExecutionError> {
+    let result = result.await;
+    B::take_statuses(&device);
+    with_errors_of::<B, _>(&device, result)
+}
+
+/// Prepares to wait for a result of the device: what is queued is going to be executed, and so may be cut.
+pub(crate) fn before_result<B: PackedStore>(device: &Device<B>) {
+    natural_break::<B>(device);
+    B::ask_statuses(device);
+}
+
 /// A result that was waited for, or the device's error that came to light before it.
 pub(crate) fn with_errors_of<B: PackedStore, T>(
     device: &Device<B>,

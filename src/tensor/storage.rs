@@ -145,9 +145,7 @@ impl<B: PackedStore> Storage<B> {
     /// The dense tensor, moved out: B may then work in place, as it would have without us.
     pub(crate) fn into_dense(self) -> FloatTensor<B> {
         let state = std::mem::replace(&mut *self.lock(), State::Taken);
-        if state.held() != Held::Nothing {
-            self.residency.stats().window_sub(self.bytes());
-        }
+        self.uncount(&state);
         match state {
             State::Dense(tensor) => tensor,
             State::Lifted(tensor) => B::from_eager(B::lifted(&tensor)),
@@ -157,6 +155,17 @@ impl<B: PackedStore> Storage<B> {
             }
             State::Resting(rest) => B::from_eager(self.wake(&rest)),
             State::Taken => unreachable!("only the last owner takes, and it drops the storage"),
+        }
+    }
+
+    /// Takes the share of a state that ends out of the counters.
+    fn uncount(&self, state: &State<B>) {
+        let stats = self.residency.stats();
+        if state.held() != Held::Nothing {
+            stats.window_sub(self.bytes());
+        }
+        if state.is_derived() {
+            stats.derived.sub(self.bytes());
         }
     }
 
@@ -364,27 +373,19 @@ impl<B: PackedStore> State<B> {
             Self::Resting(_) | Self::Taken => Held::Nothing,
         }
     }
-}
 
-impl<B: PackedStore> Storage<B> {
     fn is_derived(&self) -> bool {
-        match &*self.lock() {
-            State::Resting(rest) | State::Copied(rest, _) => matches!(**rest, Rest::Derived(..)),
-            State::Dense(_) | State::Lifted(_) | State::Taken => false,
+        match self {
+            Self::Resting(rest) | Self::Copied(rest, _) => matches!(**rest, Rest::Derived(..)),
+            Self::Dense(_) | Self::Lifted(_) | Self::Taken => false,
         }
     }
 }
 
 impl<B: PackedStore> Drop for Storage<B> {
     fn drop(&mut self) {
-        let stats = self.residency.stats();
-        stats.logical.sub(self.bytes());
-        if self.is_derived() {
-            stats.derived.sub(self.bytes());
-        }
-        if self.held() != Held::Nothing {
-            stats.window_sub(self.bytes());
-        }
+        self.residency.stats().logical.sub(self.bytes());
+        self.uncount(&self.lock());
     }
 }
 

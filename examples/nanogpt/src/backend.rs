@@ -125,6 +125,9 @@ fn cuda<B: Backend<Device = CudaDevice>>(plan: &Plan, probe: Probe) -> Result<Re
     if !plan.args().quiet {
         announce_first_start();
     }
+    if let Some(gib) = plan.args().max_memory {
+        hold_all_but(gib, &device)?;
+    }
     let client = CudaRuntime::client(&device);
     // CubeCL keeps one pool of memory for each thread that computes: this one's.
     let stream = StreamId::current();
@@ -188,6 +191,27 @@ fn find_cuda() -> Result<(), String> {
         Ok(_) => Ok(()),
         Err(error) => Err(format!("the NVIDIA driver does not start: {error:?}")),
     }
+}
+
+/// Holds the memory that a card of so many GiB would not have, as long as the program runs.
+fn hold_all_but(gib: f64, device: &CudaDevice) -> Result<(), Error> {
+    let failed = |error: &dyn std::fmt::Debug| Error::Device {
+        action: "holding the rest of the card's memory",
+        message: format!("{error:?}"),
+    };
+    let context = CudaContext::new(device.index).map_err(|error| failed(&error))?;
+    context.bind_to_thread().map_err(|error| failed(&error))?;
+    let (free, total) = cudarc::driver::result::mem_get_info().map_err(|error| failed(&error))?;
+    // What is taken already, this program's context above all, would be taken on the smaller card too.
+    let rest = total.saturating_sub((gib * (1u64 << 30) as f64) as usize);
+    if rest > free {
+        return Err(failed(&format!("{rest} bytes are to be held, {free} are free")));
+    }
+    if rest > 0 {
+        // SAFETY: the context is current; the memory is never written, read or given back.
+        unsafe { cudarc::driver::result::malloc_sync(rest) }.map_err(|error| failed(&error))?;
+    }
+    Ok(())
 }
 
 /// Name, memory and driver of a card, as far as the driver tells.

@@ -157,6 +157,10 @@ pub struct TrainArgs {
     #[arg(long, default_value_t = 0.8)]
     pub temperature: f64,
 
+    /// Train as on a card with so many GiB of memory: the rest is held by nobody's data.
+    #[arg(long, value_name = "GIB")]
+    pub max_memory: Option<f64>,
+
     /// Kernel fusion on CUDA; off needs the cargo feature `unfused`.
     #[arg(long, value_enum, default_value = "on")]
     pub fusion: Switch,
@@ -235,6 +239,10 @@ impl TrainArgs {
             self.capture_values.to_string(),
             at_least_one,
         )?;
+        if let Some(gib) = self.max_memory {
+            let value = gib.to_string();
+            check(is_positive(gib), "--max-memory", value, positive)?;
+        }
         check(batch > 0, "--batch", batch.to_string(), at_least_one)?;
         check(
             self.eval_batches > 0,

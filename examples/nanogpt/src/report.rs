@@ -45,6 +45,9 @@ pub struct Report {
     pub peak_bytes_in_use: Option<u64>,
     /// The most bytes that the allocator held; null on a CPU.
     pub peak_bytes_reserved: Option<u64>,
+    /// The most bytes that were taken on the card, as its driver sees it; null on a CPU.
+    #[serde(default)]
+    pub peak_bytes_process: Option<u64>,
     /// The same at each point of a step.
     pub peaks: Peaks,
     /// The memory within one step; null if it was not asked for.

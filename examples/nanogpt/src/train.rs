@@ -189,6 +189,7 @@ impl<B: AutodiffBackend> Run<'_, B> {
             sample: self.sample(&model.valid())?,
             peak_bytes_in_use: self.peaks.in_use(),
             peak_bytes_reserved: self.peaks.reserved(),
+            peak_bytes_process: self.peaks.process(),
             peaks: self.peaks,
             timeline: self.timeline,
             memory,
