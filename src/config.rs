@@ -44,9 +44,9 @@ pub struct LctConfig {
     pub profile: Profile,
     /// Where the Huffman code comes from.
     pub family: Family,
-    /// Bytes of worst-case spill that may be reserved for encodes whose outcome the host has not read yet, and at most a
-    /// sixteenth of the most bytes that ever lived (but 8 MiB). It bounds how far the host runs ahead of the accelerator,
-    /// and what that costs.
+    /// Bytes of worst-case spill that may be reserved for encodes whose outcome the host has not read yet, and at most an
+    /// eighth of the most bytes that ever lived (but 8 MiB). It bounds how far the host runs ahead of the accelerator. While
+    /// reserved, a tensor takes about what it took dense; where most is going to be made, outcomes are read first.
     pub spill_reserve: u64,
     /// Decode every packed tensor at once and compare it with the original. Slow: for finding faults.
     pub verify: bool,
@@ -59,7 +59,7 @@ impl Default for LctConfig {
             min_elements: 16_384,
             profile: Profile::default(),
             family: Family::default(),
-            spill_reserve: 256 << 20,
+            spill_reserve: 2 << 30,
             verify: false,
         }
     }

@@ -231,6 +231,11 @@ impl Stats {
         self.resident.sub(bytes);
     }
 
+    /// Bytes reserved for what may have spilled.
+    pub(crate) fn reserved_now(&self) -> u64 {
+        self.reserved.now()
+    }
+
     pub(crate) fn window_now(&self) -> u64 {
         self.window.now()
     }

@@ -9,7 +9,7 @@ const EXPECTED_RATIO: f64 = 1.4;
 const FLOOR_PARTS: u64 = 16;
 
 /// The spill reserve is at most one of so many parts of the most bytes that ever lived, and at least so many bytes.
-const RESERVE_PARTS: u64 = 16;
+const RESERVE_PARTS: u64 = 8;
 const LEAST_RESERVE: u64 = 8 << 20;
 
 /// The limit of the hot window, by the [setting](HotWindow) of its device.

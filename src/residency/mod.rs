@@ -33,6 +33,9 @@ const UNKNOWN_RISE: u64 = 2;
 const LEARNED: u64 = 32;
 /// The device is asked how much room it has once one of so many parts of the most bytes that ever lived has been made.
 const ASK_PARTS: u64 = 32;
+/// Where more than one of so many parts of the most bytes that ever lived is going to be made, no more than that stays
+/// reserved for unread outcomes.
+const SETTLE_PARTS: u64 = 32;
 /// The room that the device shall have, beside the window's floor, in tensors as large as the largest.
 const HEADROOM: u64 = 3;
 
@@ -124,7 +127,17 @@ impl<B: PackedStore> Residency<B> {
         let known = growth().at_break(logical, highest);
         // Of a first step nothing is known. Where most is made, its largest tensors are a few of the same size.
         let rise = known.unwrap_or_else(|| UNKNOWN_RISE * self.stats.largest());
-        self.evict(rise, self.shortage(device));
+        let shortage = self.shortage(device);
+        let part = self.stats.logical.peak() / SETTLE_PARTS;
+        if (shortage > 0 || known.is_some_and(|rise| rise > part))
+            && self.stats.reserved_now() > part
+        {
+            // Worth waiting for: much memory is held only because the host does not know that it is not needed.
+            B::take_statuses(device);
+            B::ask_statuses(device);
+            B::take_statuses(device);
+        }
+        self.evict(rise, shortage);
         growth().leave(logical, self.stats.managed_now());
         if known.is_none() {
             self.unknown.fetch_add(1, Relaxed);

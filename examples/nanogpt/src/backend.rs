@@ -205,12 +205,16 @@ fn hold_all_but(gib: f64, device: &CudaDevice) -> Result<(), Error> {
     // What is taken already, this program's context above all, would be taken on the smaller card too.
     let rest = total.saturating_sub((gib * (1u64 << 30) as f64) as usize);
     if rest > free {
-        return Err(failed(&format!("{rest} bytes are to be held, {free} are free")));
+        return Err(failed(&format!(
+            "{rest} bytes are to be held, {free} are free"
+        )));
     }
     if rest > 0 {
         // SAFETY: the context is current; the memory is never written, read or given back.
         unsafe { cudarc::driver::result::malloc_sync(rest) }.map_err(|error| failed(&error))?;
     }
+    // The last owner of the context gives all of its memory back.
+    std::mem::forget(context);
     Ok(())
 }
 
