@@ -7,7 +7,7 @@ use super::lengths::{CodeLengths, ESCAPE_SYMBOL, MAX_LENGTH};
 
 /// Symbols rarer than one in `2^DROP_SHIFT` go behind the escape: a code of their own would take
 /// at least 1/256 of the code space from the others.
-pub(crate) const DROP_SHIFT: u32 = 10;
+pub(crate) const DROP_SHIFT: u32 = 11;
 
 /// Code lengths for weights whose sum is positive and below `2^21`.
 pub(super) fn lengths(weights: &[u32; 256]) -> CodeLengths {

@@ -3,7 +3,7 @@
 use crate::layout::GRANULE;
 
 /// The most values a code is chosen from.
-pub const SAMPLE_VALUES: u32 = 4096;
+pub const SAMPLE_VALUES: u32 = 2048;
 
 /// Odd multipliers of the hash.
 pub(crate) const MIX: [u32; 2] = [0x7feb_352d, 0x846c_a68b];

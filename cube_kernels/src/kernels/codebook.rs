@@ -1,4 +1,4 @@
-//! The choice of a code from a sample. Every cube makes it for itself, from at most 4,096 values: a launch of its own would
+//! The choice of a code from a sample. Every cube makes it for itself, from at most 2,048 values: a launch of its own would
 //! cost more.
 
 use cubecl::prelude::*;
@@ -17,10 +17,7 @@ const TALLIES: u32 = 2;
 /// Keys among which the cheapest code is sought.
 const KEYS: u32 = 32;
 
-/// Granules of the sample that a unit counts.
-const PARTS: u32 = SAMPLE_VALUES / (UNITS * GRANULE);
-
-const _: () = assert!(SAMPLE_VALUES == PARTS * UNITS * GRANULE);
+const _: () = assert!(SAMPLE_VALUES == UNITS * GRANULE);
 
 /// Which code is chosen: a template of `first..end`, or, if there is none, the sample's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -141,29 +138,19 @@ fn histogram(
     for copy in 0..TALLIES {
         tally[(copy * 256 + UNIT_POS) as usize].store(0u32);
     }
-    let mut granules = Sequence::<Granule>::new();
-    #[unroll]
-    for part in 0..PARTS {
-        let index = part * UNITS + UNIT_POS;
-        let mut first = index * GRANULE;
-        if values > SAMPLE_VALUES {
-            first = mix(index ^ mix(values)).mul_hi(values / GRANULE) * GRANULE;
-        }
-        let count = granule_values(index * GRANULE, total);
-        granules.push(load(wide, narrow, first, count, rows, access));
+    let mut first = UNIT_POS * GRANULE;
+    if values > SAMPLE_VALUES {
+        first = mix(UNIT_POS ^ mix(values)).mul_hi(values / GRANULE) * GRANULE;
     }
+    let count = granule_values(UNIT_POS * GRANULE, total);
+    let granule = load(wide, narrow, first, count, rows, access);
     sync_cube();
     #[unroll]
-    for part in 0..PARTS {
-        let count = granule_values((part * UNITS + UNIT_POS) * GRANULE, total);
-        let granule = granules[comptime!(part as usize)];
-        #[unroll]
-        for symbol in 0..GRANULE {
-            if symbol < count {
-                let pair = granule[comptime!((symbol / 2) as usize)];
-                let exponent = (pair >> comptime!(symbol % 2 * 16 + 7)) & 0xff;
-                tally[(exponent * TALLIES + UNIT_POS % TALLIES) as usize].fetch_add(1u32);
-            }
+    for symbol in 0..GRANULE {
+        if symbol < count {
+            let pair = granule[comptime!((symbol / 2) as usize)];
+            let exponent = (pair >> comptime!(symbol % 2 * 16 + 7)) & 0xff;
+            tally[(exponent * TALLIES + UNIT_POS % TALLIES) as usize].fetch_add(1u32);
         }
     }
     sync_cube();
