@@ -86,6 +86,7 @@ fn report(backend: &str) -> Report {
         state_digest: String::new(),
         peak_bytes_in_use: None,
         peak_bytes_reserved: None,
+        peak_bytes_process: None,
         peaks: Peaks::default(),
         timeline: Some(timeline(backend == "lct")),
         memory: None,
