@@ -10,6 +10,8 @@ pub mod inspect;
 #[cfg(feature = "train")]
 mod metric;
 mod ops;
+#[cfg(feature = "optim")]
+pub mod optim;
 mod per_device;
 mod report;
 mod residency;
@@ -23,6 +25,8 @@ pub use lct_kernels as kernels;
 pub use lct_kernels::{Family, Profile};
 #[cfg(feature = "train")]
 pub use metric::LctMemoryMetric;
+#[cfg(feature = "optim")]
+pub use optim::{LctAdamConfig, LctAdamWConfig, LctSgdConfig};
 pub use report::MemoryReport;
-pub use store::{PackRequest, PackedStore};
+pub use store::{Operands, PackRequest, PackedStore};
 pub use tensor::LctTensor;

@@ -30,6 +30,7 @@ mod kernels;
 #[cfg(feature = "cube")]
 pub mod launch;
 pub mod layout;
+pub mod optim;
 mod packed;
 
 pub use config::{CodecConfig, Family, Profile};

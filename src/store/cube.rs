@@ -12,10 +12,11 @@ use cubecl::{client::ComputeClient, prelude::TensorBinding, server::Handle};
 use lct_kernels::PackedLayout;
 use lct_kernels::header::{CAPACITY_WORD, RECORDS_END_WORD, SERIAL_WORD, fixed_words};
 use lct_kernels::launch::{self, DenseLayout};
+use lct_kernels::optim::Update;
 
 use super::pages::{self, rounded};
 use super::reserve::Reserve;
-use super::{Cheap, PackRequest, PackedStore};
+use super::{Cheap, Operands, PackRequest, PackedStore};
 use crate::report::{Footprint, KeptDense};
 
 /// A CubeCL tensor in packed form. Shared, because its encode status is settled later.
@@ -66,6 +67,10 @@ where
             _ => None,
         }
         .unwrap_or_else(|| op.apply::<Self>(operands))
+    }
+
+    fn update(update: &Update, operands: Operands<CubeTensor<R>>) -> Vec<CubeTensor<R>> {
+        super::cube_update::update(update, operands)
     }
 
     fn pads_rows(device: &Device<Self>, row_len: usize) -> bool {
@@ -381,7 +386,7 @@ fn buffer<R: CubeRuntime>(client: &ComputeClient<R>, bytes: u64) -> Handle {
 }
 
 /// The bytes from the first value to the last, with the padding between rows.
-fn span_bytes(rows: DenseLayout) -> usize {
+pub(super) fn span_bytes(rows: DenseLayout) -> usize {
     let values = (rows.rows - 1) * rows.row_pitch + rows.row_len;
     // Kernels read 16 bytes at a time.
     (2 * values).next_multiple_of(16)
@@ -492,7 +497,7 @@ fn verify<R: CubeRuntime>(
 
 /// How the tensor's values lie in memory: equal rows at an equal pitch, whatever the order of the
 /// dimensions; `None` if they overlap or scatter.
-fn memory_rows(meta: &Metadata) -> Option<DenseLayout> {
+pub(super) fn memory_rows(meta: &Metadata) -> Option<DenseLayout> {
     let mut dims: Vec<(usize, usize)> = meta
         .strides()
         .iter()

@@ -4,9 +4,10 @@ use burn_backend::tensor::FloatTensor;
 use burn_backend::{DType, TensorMetadata};
 use burn_flex::{Flex, FlexTensor, Layout};
 use burn_std::Bytes;
+use lct_kernels::optim::{Update, Values, apply};
 use lct_kernels::{Packed, host};
 
-use super::{Cheap, PackRequest, PackedStore};
+use super::{Cheap, Operands, PackRequest, PackedStore};
 use crate::report::{Footprint, KeptDense};
 
 /// A Flex tensor in packed form.
@@ -43,6 +44,29 @@ impl PackedStore for Flex {
 
     fn again(op: Cheap, operands: Vec<FlexTensor>) -> FlexTensor {
         op.apply::<Self>(operands)
+    }
+
+    fn update(update: &Update, operands: Operands<FlexTensor>) -> Vec<FlexTensor> {
+        let operands = operands.map(whole);
+        let shape = operands.weight.shape();
+        let mut tensors = vec![operands.weight];
+        tensors.extend(operands.states);
+        let states = update.chain.states();
+        tensors.resize_with(1 + states, || FlexTensor::empty(shape.clone(), DType::BF16));
+        let [weight, rest @ ..] = &mut tensors[..] else {
+            unreachable!("the weight is there")
+        };
+        let mut states: [&mut [u16]; 3] = Default::default();
+        for (bits, tensor) in states.iter_mut().zip(rest) {
+            *bits = bits_mut(tensor);
+        }
+        let gradient: &[u16] = bytemuck::cast_slice(operands.gradient.bytes());
+        let values = Values {
+            weight: bits_mut(weight),
+            states,
+        };
+        apply(update, gradient, values);
+        tensors
     }
 
     fn from_eager(tensor: FlexTensor) -> FlexTensor {
@@ -140,6 +164,28 @@ fn packable(tensor: &FlexTensor) -> Option<(std::ops::Range<usize>, Layout)> {
     }
     let (start, end) = layout.contiguous_offsets()?;
     Some((start..end, Layout::contiguous(layout.shape().clone())))
+}
+
+/// The tensor in row-major order, in a buffer that holds nothing else.
+fn whole(tensor: FlexTensor) -> FlexTensor {
+    let is_whole =
+        tensor.is_contiguous() && tensor.bytes().len() == 2 * tensor.layout().num_elements();
+    if is_whole {
+        return tensor;
+    }
+    let tensor = tensor.to_contiguous();
+    match packable(&tensor) {
+        Some((range, layout)) if 2 * range.len() < tensor.bytes().len() => {
+            let values: &[u16] = &bytemuck::cast_slice(tensor.bytes())[range];
+            FlexTensor::new(Bytes::from_elems(values.to_vec()), layout, DType::BF16)
+        }
+        _ => tensor,
+    }
+}
+
+/// The bits of a [whole](self::whole) BF16 tensor; those of a shared one are copied first.
+fn bits_mut(tensor: &mut FlexTensor) -> &mut [u16] {
+    bytemuck::cast_slice_mut(tensor.storage_mut::<half::bf16>())
 }
 
 /// What a tensor that is kept dense counts: its elements.

@@ -22,10 +22,11 @@ use burn_fusion::stream::{Operation, OperationStreams};
 use burn_fusion::{Fusion, FusionHandle, FusionTensor, get_client};
 use burn_ir::{BackendIr, CustomOpIr, HandleContainer, OperationIr, TensorIr, TensorStatus};
 use burn_std::Metadata;
+use lct_kernels::optim::Update;
 
 use super::cube::{self, CubePacked};
 use super::reserve::Reserve;
-use super::{Cheap, PackRequest, PackedStore};
+use super::{Cheap, Operands, PackRequest, PackedStore};
 use crate::per_device;
 
 type Client<R> = GlobalFusionClient<FusionCubeRuntime<R>>;
@@ -81,6 +82,10 @@ where
 
     fn again(op: Cheap, operands: Vec<CubeTensor<R>>) -> CubeTensor<R> {
         CubeBackend::<R, F, I, BT>::again(op, operands)
+    }
+
+    fn update(update: &Update, operands: Operands<FloatTensor<Self>>) -> Vec<FloatTensor<Self>> {
+        super::fusion_update::update::<CubeBackend<R, F, I, BT>, R>(update, operands)
     }
 
     fn pads_rows(device: &Device<Self>, row_len: usize) -> bool {

@@ -11,15 +11,20 @@ use burn_backend::{
     tensor::{Device, FloatTensor},
 };
 use lct_kernels::CodecConfig;
+use lct_kernels::optim::Update;
 
 use crate::report::Stats;
 
 #[cfg(feature = "cube")]
 mod cube;
+#[cfg(feature = "cube")]
+mod cube_update;
 #[cfg(feature = "flex")]
 mod flex;
 #[cfg(feature = "cube")]
 mod fusion;
+#[cfg(feature = "cube")]
+mod fusion_update;
 #[cfg(feature = "cube")]
 mod pages;
 #[cfg(feature = "cube")]
@@ -28,8 +33,10 @@ mod predict;
 mod reserve;
 
 mod cheap;
+mod update;
 
 pub use cheap::Cheap;
+pub use update::Operands;
 
 /// What an encode needs besides the tensors.
 #[derive(Debug, Clone)]
@@ -76,6 +83,13 @@ pub trait PackedStore: Backend {
 
     /// Does a cheap operation again.
     fn again(op: Cheap, operands: Vec<FloatTensor<Self::Eager>>) -> FloatTensor<Self::Eager>;
+
+    /// Does an optimizer's step on dense BF16 tensors, in place where nobody else holds them. Returns the new weight and all
+    /// states of the update's rule.
+    ///
+    /// # Panics
+    /// If the operands differ in shape, or are not those that the update is for.
+    fn update(update: &Update, operands: Operands<FloatTensor<Self>>) -> Vec<FloatTensor<Self>>;
 
     /// Whether rows of so many BF16 values lie apart in memory, so that a reshape has to copy.
     fn pads_rows(_device: &Device<Self>, _row_len: usize) -> bool {

@@ -12,6 +12,8 @@ use crate::store::PackedStore;
 
 mod recipe;
 mod storage;
+#[cfg(feature = "optim")]
+mod update;
 mod view;
 
 pub(crate) use recipe::Recipe;

@@ -28,8 +28,10 @@ pub(crate) mod quotient;
 mod reader;
 pub(crate) mod record;
 mod source;
+pub(crate) mod step;
 pub(crate) mod team;
 pub(crate) mod tickets;
+pub(crate) mod update;
 mod writer;
 
 /// Units in a cube: one for each exponent.

@@ -112,6 +112,14 @@ impl Dense {
         }
     }
 
+    /// The buffer as vectors of eight values, or as a word where it is too small for one: then it is not accessed so.
+    pub(super) fn wide_or_narrow<R: Runtime>(&self) -> ArrayArg<R> {
+        match self.handle.size_in_used() / 16 {
+            0 => self.narrow(),
+            vectors => bind(&self.handle, vectors * 4),
+        }
+    }
+
     /// The buffer as words of two values.
     pub(super) fn narrow<R: Runtime>(&self) -> ArrayArg<R> {
         bind(&self.handle, self.handle.size_in_used().div_ceil(4))

@@ -75,6 +75,16 @@ pub enum LaunchError {
         /// Units there.
         found: u32,
     },
+    /// An update got another number of buffers than its chain has operands.
+    #[error("the update has {needed} {what}, {found} were given")]
+    Operands {
+        /// Inputs, outputs or packed forms.
+        what: &'static str,
+        /// Buffers needed.
+        needed: usize,
+        /// Buffers given.
+        found: usize,
+    },
     /// Reading back from the device failed.
     #[error("reading {bytes} bytes from the device failed: {reason}")]
     Read {

@@ -9,6 +9,7 @@ mod encode;
 mod error;
 mod quotient;
 mod transfer;
+mod update;
 
 pub use bind::{BUFFER_ALIGNMENT, DenseLayout};
 pub use decode::decode;
@@ -16,6 +17,7 @@ pub use encode::{Tickets, encode};
 pub use error::LaunchError;
 pub use quotient::{divides, quotient};
 pub use transfer::{decode_packed, encode_to_host, read, upload};
+pub use update::update;
 
 #[cfg(test)]
 mod tests {

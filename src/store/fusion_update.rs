@@ -1,0 +1,85 @@
+//! An optimizer's step in a fusion stream: one custom operation.
+//!
+//! It ends the fused run before it, as a matrix product does. Its operands are consumed where the caller gave up the last
+//! handle, so the kernel works in place as an unfused backend's would.
+
+use std::marker::PhantomData;
+
+use burn_backend::{DType, Shape};
+use burn_cubecl::CubeRuntime;
+use burn_cubecl::fusion::FusionCubeRuntime;
+use burn_cubecl::tensor::CubeTensor;
+use burn_fusion::stream::{Operation, OperationStreams};
+use burn_fusion::{FusionHandle, FusionTensor};
+use burn_ir::{BackendIr, CustomOpIr, HandleContainer, OperationIr, TensorIr};
+use lct_kernels::optim::Update;
+
+use super::{Operands, cube_update};
+
+/// Queues the step; returns the tensors that it is going to make.
+pub(super) fn update<B, R>(
+    update: &Update,
+    operands: Operands<FusionTensor<FusionCubeRuntime<R>>>,
+) -> Vec<FusionTensor<FusionCubeRuntime<R>>>
+where
+    R: CubeRuntime,
+    B: BackendIr<Handle = FusionHandle<FusionCubeRuntime<R>>, FloatTensorPrimitive = CubeTensor<R>>,
+{
+    let client = operands.weight.client.clone();
+    let shape: Shape = operands.weight.shape.clone();
+    let tensors = operands.into_vec();
+    let streams = OperationStreams::with_inputs(&tensors);
+    let inputs: Vec<TensorIr> = tensors.into_iter().map(FusionTensor::into_ir).collect();
+    let outputs: Vec<TensorIr> = (0..1 + update.chain.states())
+        .map(|_| TensorIr::uninit(client.create_empty_handle(), shape.clone(), DType::BF16))
+        .collect();
+    let operation = Step::<B, R> {
+        update: *update,
+        inputs: inputs.clone(),
+        outputs: outputs.clone(),
+        backend: PhantomData,
+    };
+    client.register(
+        streams,
+        OperationIr::Custom(CustomOpIr::new("lct_update", &inputs, &outputs)),
+        operation,
+    )
+}
+
+/// Takes the operands out of the stream, does the step, and puts the results in.
+struct Step<B, R: CubeRuntime> {
+    update: Update,
+    inputs: Vec<TensorIr>,
+    outputs: Vec<TensorIr>,
+    backend: PhantomData<(B, fn() -> R)>,
+}
+
+impl<B, R> Operation<FusionCubeRuntime<R>> for Step<B, R>
+where
+    R: CubeRuntime,
+    B: BackendIr<Handle = FusionHandle<FusionCubeRuntime<R>>, FloatTensorPrimitive = CubeTensor<R>>,
+{
+    fn execute(&self, handles: &mut HandleContainer<FusionHandle<FusionCubeRuntime<R>>>) {
+        let mut tensors = (self.inputs.iter()).map(|input| handles.get_float_tensor::<B>(input));
+        let mut next = || tensors.next().expect("gradient and weight are there");
+        let (gradient, weight) = (next(), next());
+        let operands = Operands {
+            gradient,
+            weight,
+            states: tensors.collect(),
+        };
+        let new = cube_update::update(&self.update, operands);
+        for (output, tensor) in self.outputs.iter().zip(new) {
+            handles.register_float_tensor::<B>(&output.id, tensor);
+        }
+    }
+}
+
+impl<B, R: CubeRuntime> std::fmt::Debug for Step<B, R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Step")
+            .field("update", &self.update)
+            .field("inputs", &self.inputs)
+            .finish_non_exhaustive()
+    }
+}
