@@ -19,6 +19,9 @@ impl Code {
     pub(crate) const BITS: u32 = 0xffff;
 }
 
+/// Words in which [`Lengths::singles`] are made: the entries, and the symbols in canonical order.
+pub(crate) const SINGLES_WORDS: u32 = 256 + 257;
+
 /// Code lengths as the header has them, and how many codes have each length.
 ///
 /// Unit `u` holds what concerns exponent `u`.
@@ -117,11 +120,17 @@ impl Lengths {
         codes
     }
 
-    /// The table of [`Entry`], by the next 12 bits.
-    pub(crate) fn entries(&self) -> SharedMemory<u32> {
-        const STEPS: u32 = 4096 / UNITS;
-        let mut entries = SharedMemory::<u32>::new(4096usize);
-        // First its own scratch: 256 single entries, then the symbols in canonical order.
+    /// The table of [`Entry`] with one symbol each, by the next 8 bits.
+    pub(crate) fn singles(&self) -> SharedMemory<u32> {
+        let entries = SharedMemory::<u32>::new(comptime!(SINGLES_WORDS as usize));
+        self.fill_singles(entries);
+        entries
+    }
+
+    /// Writes 256 entries with one symbol each; behind them it needs scratch, [`SINGLES_WORDS`] in all.
+    fn fill_singles(&self, entries: SharedMemory<u32>) {
+        let mut entries = entries;
+        // First the symbols in canonical order.
         if self.length > 0 {
             let place = self.shorter(self.length) + self.rank;
             entries[(256 + place) as usize] = UNIT_POS;
@@ -157,6 +166,13 @@ impl Lengths {
         }
         entries[UNIT_POS as usize] = entry;
         sync_cube();
+    }
+
+    /// The table of [`Entry`], by the next 12 bits.
+    pub(crate) fn entries(&self) -> SharedMemory<u32> {
+        const STEPS: u32 = 4096 / UNITS;
+        let mut entries = SharedMemory::<u32>::new(4096usize);
+        self.fill_singles(entries);
 
         // Two symbols by the next 12 bits. All reads come first: their latencies overlap, and then
         // the scratch may be overwritten.

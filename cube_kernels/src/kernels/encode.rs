@@ -19,7 +19,7 @@ use super::huffman::SCRATCH_WORDS;
 use super::plane::{PlanePair, split};
 use super::record::{NOTES, Record, place_record, write_rows};
 use super::team::{Means, sync_team};
-use super::tickets::{DONE, TAKEN};
+use super::tickets::{DONE, PLACES, TAKEN};
 use super::writer::{Writer, code_length};
 use crate::header::DIRECTORY_WORD;
 use crate::layout::{ENTRY_WORDS, GRANULE, STREAMS};
@@ -125,7 +125,7 @@ pub(crate) fn encode(
             }
         }
         let record = place_record(
-            tickets, &notes, team, stream, active, halves, staged, index, values, capacity,
+            tickets, &notes, team, stream, active, halves, staged, index, values, capacity, PLACES,
             geometry, means,
         );
         if active {
@@ -154,7 +154,7 @@ pub(crate) fn encode(
     sync_cube();
     if last[0].load() == 1 {
         write_head(
-            head, tickets, &chosen, values, capacity, serial, blocks, profile, geometry,
+            head, tickets, &chosen, values, capacity, serial, blocks, PLACES, profile, geometry,
         );
     }
 }

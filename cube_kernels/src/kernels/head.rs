@@ -5,14 +5,14 @@ use cubecl::prelude::*;
 use super::UNITS;
 use super::codebook::Chosen;
 use super::geometry::Geometry;
-use super::tickets::{DONE, PLACES, TAKEN};
+use super::tickets::{DONE, TAKEN};
 use crate::header::{
     CAPACITY_WORD, CODEBOOK_WORD, DIRECTORY_WORD, ESCAPE_WORD, MAGIC, RECORDS_END_WORD,
     RESERVED_WORD, SERIAL_WORD, TABLE_WORD, TABLE_WORDS, VERSION,
 };
 use crate::layout::ENTRY_WORDS;
 
-/// Writes header, code table and the padding behind the directory, and resets the tickets.
+/// Writes header, code table and the padding behind the directory, and resets the tickets; `ticket` has counted the places.
 #[cube]
 pub(crate) fn write_head(
     head: &mut Array<u32>,
@@ -22,6 +22,7 @@ pub(crate) fn write_head(
     capacity: u32,
     serial: u32,
     blocks: u32,
+    #[comptime] ticket: usize,
     #[comptime] profile: u32,
     #[comptime] geometry: Geometry,
 ) {
@@ -37,7 +38,7 @@ pub(crate) fn write_head(
         head[5] = comptime!(geometry.symbols);
         head[6] = comptime!(geometry.words);
         head[7] = blocks;
-        head[RECORDS_END_WORD] = tickets[PLACES].load();
+        head[RECORDS_END_WORD] = tickets[ticket].load();
         head[CODEBOOK_WORD] = chosen.origin;
         head[ESCAPE_WORD] = chosen.escape;
         head[CAPACITY_WORD] = capacity;
@@ -46,7 +47,7 @@ pub(crate) fn write_head(
         for word in RESERVED_WORD..TABLE_WORD {
             head[word] = 0u32;
         }
-        tickets[PLACES].store(0u32);
+        tickets[ticket].store(0u32);
         tickets[DONE].store(0u32);
         tickets[TAKEN].store(0u32);
     }

@@ -20,6 +20,7 @@ pub(crate) mod codes;
 pub(crate) mod decode;
 pub(crate) mod dense;
 pub(crate) mod encode;
+mod feed;
 pub(crate) mod geometry;
 pub(crate) mod head;
 mod huffman;
@@ -32,6 +33,7 @@ pub(crate) mod step;
 pub(crate) mod team;
 pub(crate) mod tickets;
 pub(crate) mod update;
+pub(crate) mod update_packed;
 mod writer;
 
 /// Units in a cube: one for each exponent.

@@ -5,7 +5,6 @@ use cubecl::prelude::*;
 use super::dense::{Access, Rows, load_index};
 use super::geometry::{Block, Geometry, block_at, granule_offset, granule_values};
 use super::team::{Counts, Means, sync_team};
-use super::tickets::PLACES;
 use crate::layout::{COUNT_WORDS, GRANULE, MAX_EXTRA, NO_RECORD, RAW, RECORD_ALIGN, STREAMS};
 
 /// What a team has agreed on about its block.
@@ -29,7 +28,7 @@ const EXTRA: u32 = 8;
 pub(crate) const NOTES: u32 = EXTRA + STREAMS * (MAX_EXTRA + 1) / 2;
 
 /// Finds out how the block is stored best, from how many `halves` of words its streams have, and takes a place for its
-/// record. All units of the team call it, and where it is more than a plane all of the cube.
+/// record. All units of the team call it, and where it is more than a plane all of the cube. `ticket` counts the places.
 #[cube]
 pub(crate) fn place_record(
     tickets: &Array<Atomic<u32>>,
@@ -42,6 +41,7 @@ pub(crate) fn place_record(
     index: u32,
     values: u32,
     capacity: u32,
+    #[comptime] ticket: usize,
     #[comptime] geometry: Geometry,
     #[comptime] means: Means,
 ) -> Record {
@@ -116,15 +116,15 @@ pub(crate) fn place_record(
             let mut begin = NO_RECORD.runtime();
             if comptime!(geometry.is_fixed()) {
                 if most > rows * 2 {
-                    begin = tickets[PLACES].fetch_add(size);
+                    begin = tickets[ticket].fetch_add(size);
                 } else {
                     info = 0u32;
                 }
             } else {
-                begin = tickets[PLACES].fetch_add(size);
+                begin = tickets[ticket].fetch_add(size);
                 if begin < capacity && begin + size > capacity {
                     // The one that would lie across the blob's end leaves its places unused.
-                    begin = tickets[PLACES].fetch_add(size);
+                    begin = tickets[ticket].fetch_add(size);
                 }
             }
             notes[(base + PLACE) as usize].store(begin);
@@ -185,22 +185,37 @@ impl Record {
         if self.is_raw() {
             write_raw(target, narrow, stream, at, block, rows, access);
         } else {
-            if stream < COUNT_WORDS {
-                target[(at + stream) as usize] = self.counts.word(stream);
-            }
-            let full = self.info & 0xff;
-            let mut next = at + COUNT_WORDS;
-            if comptime!(!geometry.is_fixed()) {
-                write_rows(target, staged, next + stream, full, halves, means);
-                next += full * STREAMS;
-            }
-            let first = UNIT_POS / STREAMS * NOTES + EXTRA;
-            let mut word = stream;
-            // With zeros up to the record's end.
-            while next + word < at + (self.info >> 12) {
-                target[(next + word) as usize] = notes[(first + word) as usize].load();
-                word += STREAMS;
-            }
+            self.write_coded(target, staged, notes, stream, at, halves, geometry, means);
+        }
+    }
+
+    /// [`write`](Self::write) for a record that is not raw.
+    pub(crate) fn write_coded(
+        &self,
+        target: &mut Array<u32>,
+        staged: SharedMemory<u32>,
+        notes: &SharedMemory<Atomic<u32>>,
+        stream: u32,
+        at: u32,
+        halves: u32,
+        #[comptime] geometry: Geometry,
+        #[comptime] means: Means,
+    ) {
+        if stream < COUNT_WORDS {
+            target[(at + stream) as usize] = self.counts.word(stream);
+        }
+        let full = self.info & 0xff;
+        let mut next = at + COUNT_WORDS;
+        if comptime!(!geometry.is_fixed()) {
+            write_rows(target, staged, next + stream, full, halves, means);
+            next += full * STREAMS;
+        }
+        let first = UNIT_POS / STREAMS * NOTES + EXTRA;
+        let mut word = stream;
+        // With zeros up to the record's end.
+        while next + word < at + (self.info >> 12) {
+            target[(next + word) as usize] = notes[(first + word) as usize].load();
+            word += STREAMS;
         }
     }
 }

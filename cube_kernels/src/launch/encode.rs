@@ -25,11 +25,16 @@ const RESIDENT: u32 = 5;
 /// The next encode's number.
 static SERIAL: AtomicU32 = AtomicU32::new(1);
 
+/// A number that no other encode of this process has, until they have all been used.
+pub(super) fn next_serial() -> u32 {
+    SERIAL.fetch_add(1, Ordering::Relaxed)
+}
+
 /// Counters that encodes share: one after the other they leave them as they found them, zero.
 ///
 /// Launches that may run at the same time, on different streams, need tickets of their own.
 #[derive(Clone, Debug)]
-pub struct Tickets(Handle);
+pub struct Tickets(pub(super) Handle);
 
 impl Tickets {
     /// New counters.
@@ -109,7 +114,7 @@ pub(super) fn encode_with<R: Runtime>(
         BUFFER_ALIGNMENT,
     )?;
 
-    let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+    let serial = next_serial();
     let geometry = Geometry::from(layout);
     let profile = layout.profile().code() as u32;
     let range = templates(family).unwrap_or(0..0);

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::CodecError;
+use crate::{CodecError, Profile};
 
 /// A launch that was refused, or a transfer that failed. Each carries the numbers that disagree.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -84,6 +84,12 @@ pub enum LaunchError {
         needed: usize,
         /// Buffers given.
         found: usize,
+    },
+    /// A packed form whose streams have fixed places, where they must take what they need.
+    #[error("packed tensors are updated under profile Auto, not {found:?}")]
+    Profile {
+        /// The form's profile.
+        found: Profile,
     },
     /// Reading back from the device failed.
     #[error("reading {bytes} bytes from the device failed: {reason}")]

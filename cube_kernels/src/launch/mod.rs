@@ -10,6 +10,7 @@ mod error;
 mod quotient;
 mod transfer;
 mod update;
+mod update_packed;
 
 pub use bind::{BUFFER_ALIGNMENT, DenseLayout};
 pub use decode::decode;
@@ -18,6 +19,7 @@ pub use error::LaunchError;
 pub use quotient::{divides, quotient};
 pub use transfer::{decode_packed, encode_to_host, read, upload};
 pub use update::update;
+pub use update_packed::{PackedForm, update_packed};
 
 #[cfg(test)]
 mod tests {

@@ -8,6 +8,7 @@ mod common;
 
 mod cases;
 mod dense;
+mod packed;
 
 use cubecl::prelude::*;
 use cubecl::server::Handle;

@@ -1,0 +1,188 @@
+//! Launching an optimizer's step on packed tensors.
+
+use cubecl::prelude::*;
+use cubecl::server::Handle;
+
+use super::LaunchError;
+use super::bind::{BUFFER_ALIGNMENT, Blob, Cubes, Dense, DenseLayout, bind, check_buffer, has_u64};
+use super::encode::{Tickets, next_serial};
+use super::update::{converts_bf16, numbers};
+use crate::kernels::codes::SINGLES_WORDS;
+use crate::kernels::geometry::Geometry;
+use crate::kernels::record::NOTES;
+use crate::kernels::step::Plan;
+use crate::kernels::tickets::TICKETS;
+use crate::kernels::update_packed::{self as kernel, GradientLaunch, OldLaunch};
+use crate::layout::STREAMS;
+use crate::optim::Update;
+use crate::{PackedLayout, Profile};
+
+/// Shared memory of each tensor's tables: those to decode and to code, the code table with its counts.
+const TABLE_BYTES: usize = 4 * (SINGLES_WORDS as usize + 256 + 32 + 9 + 2);
+/// Cubes that find registers on an H200's multiprocessor.
+const RESIDENT: u32 = 2;
+
+/// A packed tensor on the device.
+#[derive(Clone, Debug)]
+pub struct PackedForm {
+    /// What [`encode`](super::encode) was, or is to be, given.
+    pub layout: PackedLayout,
+    /// The blob.
+    pub blob: Handle,
+    /// The spill: of a form to be read what the header declares as used, `None` if that is nothing; of one to be written at
+    /// least [`PackedLayout::spill_bound_bytes`].
+    pub spill: Option<Handle>,
+}
+
+/// Does an optimizer's step on packed tensors: reads the gradient, the weight and all states of the rule, and writes new
+/// packed forms of weight and states, which any decode reads. Their codes are the old forms' codes. Returns at once; the work
+/// is queued on the stream.
+///
+/// `old` and `new` are the weight, then the states; all have the same number of values, the profile is
+/// [`Profile::Auto`], and the new forms' buffers are not those of the old ones. The gradient lies as `dense` says, in the
+/// order in which the packed values are. What holds for the buffers of [`encode`](super::encode) holds for the new ones.
+///
+/// Returns the number of the encode that each new header has.
+///
+/// # Errors
+/// [`LaunchError`] if sizes, offsets, layouts or the device's limits forbid the launch, or a state of the rule does not
+/// exist yet; nothing is launched then.
+pub fn update_packed<R: Runtime>(
+    client: &ComputeClient<R>,
+    update: &Update,
+    gradient: Handle,
+    dense: DenseLayout,
+    old: &[PackedForm],
+    new: &[PackedForm],
+    tickets: &Tickets,
+) -> Result<u32, LaunchError> {
+    let chain = update.chain;
+    let tensors = 1 + chain.states();
+    for (what, found) in [
+        ("old packed forms", old.len()),
+        ("new packed forms", new.len()),
+        ("packed operands that exist", 1 + chain.known),
+    ] {
+        if found != tensors {
+            let needed = tensors;
+            return Err(LaunchError::Operands {
+                what,
+                needed,
+                found,
+            });
+        }
+    }
+    let layout = old[0].layout;
+    for form in old.iter().chain(new) {
+        if form.layout.values() != dense.values() {
+            return Err(LaunchError::ValueCount {
+                dense: dense.values(),
+                packed: form.layout.values(),
+            });
+        }
+        if form.layout.profile() != Profile::Auto {
+            return Err(LaunchError::Profile {
+                found: form.layout.profile(),
+            });
+        }
+    }
+    let gradient = Dense::new(gradient, dense)?;
+    let old: Vec<Bound> = old.iter().map(Bound::to_read).collect::<Result<_, _>>()?;
+    let new: Vec<Bound> = new.iter().map(Bound::to_write).collect::<Result<_, _>>()?;
+    let serial = next_serial();
+    if layout.blocks() == 0 {
+        return Err(LaunchError::Operands {
+            what: "values",
+            needed: 1,
+            found: 0,
+        });
+    }
+    let geometry = Geometry::from(&layout);
+    let staged = (4 * layout.max_stream_words() * STREAMS) as usize * tensors;
+    let team_bytes = staged + (4 * NOTES) as usize;
+    let tables = TABLE_BYTES * tensors + 256;
+    let cubes = Cubes::new(client, tables, team_bytes, RESIDENT, has_u64(client))?;
+    let (grid, teams) = cubes.grid(client, layout.blocks());
+    // SAFETY: sizes were checked above, and the kernel's indices stay below them; records stay below the bound that was
+    // checked.
+    unsafe {
+        kernel::update_packed::launch_unchecked::<R>(
+            client,
+            grid,
+            cubes.dim,
+            OldLaunch::new(
+                old.iter().map(|form| form.blob.head()).collect(),
+                old.iter().map(|form| form.blob.plane()).collect(),
+                old.iter().map(|form| form.blob.streams()).collect(),
+                old.iter().map(Bound::spill).collect(),
+            ),
+            GradientLaunch::new(
+                gradient.wide_or_narrow(),
+                gradient.narrow(),
+                gradient.row_len,
+                gradient.row_pitch,
+            ),
+            new.iter().map(|form| form.blob.head()).collect(),
+            new.iter().map(|form| form.blob.plane()).collect(),
+            new.iter().map(|form| form.blob.streams()).collect(),
+            new.iter().map(Bound::spill).collect(),
+            bind(&tickets.0, TICKETS as u64),
+            new.iter().map(|form| form.capacity).collect(),
+            layout.values() as u32,
+            serial,
+            teams,
+            numbers(update),
+            layout.profile().code() as u32,
+            geometry,
+            Plan {
+                chain,
+                native: converts_bf16(client),
+            },
+            gradient.access,
+            cubes.means,
+        );
+    }
+    Ok(serial)
+}
+
+/// A packed form whose buffers were checked.
+struct Bound {
+    blob: Blob,
+    spill: Handle,
+    capacity: u32,
+}
+
+impl Bound {
+    fn to_read(form: &PackedForm) -> Result<Self, LaunchError> {
+        Self::new(form, 0)
+    }
+
+    fn to_write(form: &PackedForm) -> Result<Self, LaunchError> {
+        Self::new(form, form.layout.spill_bound_bytes())
+    }
+
+    fn new(form: &PackedForm, spill_bytes: u64) -> Result<Self, LaunchError> {
+        // A binding is needed in any case; without spill it is never used.
+        let spill = (form.spill.clone())
+            .filter(|spill| spill.size_in_used() > 0)
+            .unwrap_or_else(|| form.blob.clone());
+        let room = form.spill.as_ref().map_or(0, Handle::size_in_used);
+        if room < spill_bytes {
+            return Err(LaunchError::BufferSize {
+                buffer: "spill",
+                needed: spill_bytes,
+                found: room,
+            });
+        }
+        check_buffer("spill", &spill, spill_bytes, BUFFER_ALIGNMENT)?;
+        Ok(Self {
+            blob: Blob::new(form.blob.clone(), form.layout)?,
+            spill,
+            capacity: form.layout.capacity(),
+        })
+    }
+
+    fn spill<R: Runtime>(&self) -> ArrayArg<R> {
+        bind(&self.spill, self.spill.size_in_used() / 4)
+    }
+}
