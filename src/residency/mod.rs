@@ -258,7 +258,8 @@ impl<B: PackedStore> Residency<B> {
         B::pack(tensors, &self.request())
     }
 
-    fn request(&self) -> PackRequest {
+    /// What an encode for this device needs.
+    pub(crate) fn request(&self) -> PackRequest {
         PackRequest {
             codec: self.config.codec(),
             verify: self.config.verify,

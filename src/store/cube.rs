@@ -20,31 +20,36 @@ use super::{Cheap, Operands, PackRequest, PackedStore};
 use crate::report::{Footprint, KeptDense};
 
 /// A CubeCL tensor in packed form. Shared, because its encode status is settled later.
-pub struct CubePacked<R: CubeRuntime>(Arc<Shared<R>>);
+pub struct CubePacked<R: CubeRuntime>(pub(super) Arc<Shared<R>>);
 
 pub(super) struct Shared<R: CubeRuntime> {
-    client: ComputeClient<R>,
-    device: R::Device,
-    meta: Metadata,
+    pub(super) client: ComputeClient<R>,
+    pub(super) device: R::Device,
+    pub(super) meta: Metadata,
     footprint: Footprint,
     form: Mutex<Form<R>>,
 }
 
-enum Form<R: CubeRuntime> {
+pub(super) enum Form<R: CubeRuntime> {
     Packed(PackedBuffers),
     Dense(CubeTensor<R>),
     /// The device did not do what it was asked; why.
     Lost(String),
 }
 
-struct PackedBuffers {
-    layout: PackedLayout,
+#[derive(Clone)]
+pub(super) struct PackedBuffers {
+    pub(super) layout: PackedLayout,
     /// The number of the encode.
-    serial: u32,
-    rows: DenseLayout,
-    blob: Handle,
+    pub(super) serial: u32,
+    pub(super) rows: DenseLayout,
+    pub(super) blob: Handle,
     /// The worst case until the status is known, then what was used. `None`: nothing spilled.
-    spill: Option<Handle>,
+    pub(super) spill: Option<Handle>,
+    /// Where the records end, once the status is known.
+    pub(super) end: Option<u32>,
+    /// Where they ended when the code was chosen, if that is known.
+    pub(super) end_of_choice: Option<u32>,
 }
 
 impl<R, F, I, BT> PackedStore for CubeBackend<R, F, I, BT>
@@ -71,6 +76,19 @@ where
 
     fn update(update: &Update, operands: Operands<CubeTensor<R>>) -> Vec<CubeTensor<R>> {
         super::cube_update::update(update, operands)
+    }
+
+    fn update_packed(
+        update: &Update,
+        gradient: CubeTensor<R>,
+        old: &[&CubePacked<R>],
+        request: &PackRequest,
+    ) -> Result<Vec<CubePacked<R>>, CubeTensor<R>> {
+        if CubePacked::updatable(old, request) {
+            Ok(CubePacked::update(update, gradient, old, request))
+        } else {
+            Err(gradient)
+        }
     }
 
     fn pads_rows(device: &Device<Self>, row_len: usize) -> bool {
@@ -172,6 +190,25 @@ impl<R: CubeRuntime> CubePacked<R> {
         }))
     }
 
+    /// One that lies where `other` does.
+    pub(super) fn like(other: &Self, footprint: Footprint, form: Form<R>) -> Self {
+        Self(Arc::new(Shared {
+            client: other.0.client.clone(),
+            device: other.0.device.clone(),
+            meta: other.0.meta.clone(),
+            footprint,
+            form: Mutex::new(form),
+        }))
+    }
+
+    /// The buffers, if it is packed.
+    pub(super) fn buffers(&self) -> Option<PackedBuffers> {
+        match &*self.0.lock() {
+            Form::Packed(buffers) => Some(buffers.clone()),
+            Form::Dense(_) | Form::Lost(_) => None,
+        }
+    }
+
     fn try_pack(tensor: &CubeTensor<R>, request: &PackRequest) -> Result<Self, KeptDense> {
         let rows = memory_rows(&tensor.meta).ok_or(KeptDense::Layout)?;
         let failed = |error: &dyn std::fmt::Display| {
@@ -214,6 +251,8 @@ impl<R: CubeRuntime> CubePacked<R> {
             rows,
             blob,
             spill: Some(spill),
+            end: None,
+            end_of_choice: None,
         };
         if request.verify {
             verify(tensor, &buffers).map_err(|error| failed(&error))?;
@@ -300,6 +339,8 @@ impl<R: CubeRuntime> Shared<R> {
                 return;
             }
         };
+        buffers.end = Some(end);
+        buffers.end_of_choice.get_or_insert(end);
         let spill_words = layout.spill_words(end);
         let spilled = 4 * spill_words;
         let pays = PackRequest::pays(layout.blob_bytes() + spilled, layout.dense_bytes());
@@ -380,7 +421,7 @@ fn decode<R: CubeRuntime>(
 }
 
 /// A buffer of so many bytes, with the room of one of [few sizes](rounded).
-fn buffer<R: CubeRuntime>(client: &ComputeClient<R>, bytes: u64) -> Handle {
+pub(super) fn buffer<R: CubeRuntime>(client: &ComputeClient<R>, bytes: u64) -> Handle {
     let room = rounded(bytes);
     client.empty(room as usize).offset_end(room - bytes)
 }

@@ -1,15 +1,21 @@
-//! An optimizer's step on CubeCL tensors: one kernel.
+//! An optimizer's step on CubeCL tensors, dense or packed: one kernel.
 
-use burn_backend::DType;
+use burn_backend::{DType, TensorMetadata};
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use burn_std::Metadata;
-use lct_kernels::launch::{self, DenseLayout};
+use lct_kernels::launch::{self, DenseLayout, PackedForm};
 use lct_kernels::optim::Update;
+use lct_kernels::{PackedLayout, Profile};
 
-use super::Operands;
-use super::cube::{lay_out, memory_rows, span_bytes};
+use super::cube::{CubePacked, Form, PackedBuffers, buffer, lay_out, memory_rows, span_bytes};
+use super::reserve::Reserve;
+use super::{Operands, PackRequest};
+use crate::report::{Footprint, KeptDense};
+
+/// A code is chosen anew when the records take so much more than they did under it at first: one part of so many.
+const STALE_PARTS: u32 = 32;
 
 /// The new weight and states, each in the memory of the old one if nobody else holds that, and laid out as the weight is.
 pub(super) fn update<R: CubeRuntime>(
@@ -69,4 +75,129 @@ fn in_rows<R: CubeRuntime>(tensor: CubeTensor<R>) -> (CubeTensor<R>, DenseLayout
 fn overlaps(meta: &Metadata) -> bool {
     let mut dims = meta.shape().iter().zip(meta.strides().iter());
     dims.any(|(&size, &stride)| size > 1 && stride == 0)
+}
+
+impl<R: CubeRuntime> CubePacked<R> {
+    /// Whether a step can be done on these packed forms as they are: all lie alike, and their codes still fit.
+    pub(super) fn updatable(old: &[&Self], request: &PackRequest) -> bool {
+        let Some((first, rest)) = old.split_first() else {
+            return false;
+        };
+        let fits = |packed: &&Self| {
+            packed.buffers().is_some_and(|buffers| {
+                buffers.layout.profile() == Profile::Auto && !is_stale(&buffers)
+            })
+        };
+        // A verified form is compared with a dense tensor, of which there is none here.
+        !request.verify
+            && !overlaps(&first.0.meta)
+            && rest.iter().all(|packed| packed.0.meta == first.0.meta)
+            && old.iter().all(fits)
+    }
+
+    /// The new packed forms. If they cannot be made from the old ones, as one has been given up for its dense tensor
+    /// meanwhile or the launch is refused, the step is done on dense tensors, which are then kept.
+    pub(super) fn update(
+        update: &Update,
+        gradient: CubeTensor<R>,
+        old: &[&Self],
+        request: &PackRequest,
+    ) -> Vec<Self> {
+        let gradient = lay_out(gradient, &old[0].0.meta);
+        if let Some(new) = Self::update_buffers(update, &gradient, old, request) {
+            return new;
+        }
+        let mut dense = old.iter().map(|packed| packed.unpack());
+        let operands = Operands {
+            gradient,
+            weight: dense.next().expect("the weight is there"),
+            states: dense.collect(),
+        };
+        let keep = |(tensor, old): (CubeTensor<R>, &&Self)| {
+            let logical = 2 * tensor.shape().num_elements() as u64;
+            let footprint = Footprint::kept_dense(&request.stats, logical, KeptDense::Failed);
+            Self::like(old, footprint, Form::Dense(tensor))
+        };
+        let new = self::update(update, operands);
+        new.into_iter().zip(old).map(keep).collect()
+    }
+
+    fn update_buffers(
+        update: &Update,
+        gradient: &CubeTensor<R>,
+        old: &[&Self],
+        request: &PackRequest,
+    ) -> Option<Vec<Self>> {
+        let first = old.first()?;
+        let reserve = Reserve::<R>::of(&first.0.device);
+        let values = first.buffers()?.layout.values();
+        let layout = PackedLayout::new(values, Profile::Auto).ok()?;
+        let layout = reserve.predictions().fit(layout);
+        let bound = layout.spill_bound_bytes();
+        // This may settle old encodes, so their forms are looked at later.
+        reserve.make_room(bound * old.len() as u64, request.spill_reserve);
+        let buffers = old.iter().map(|packed| packed.buffers());
+        let buffers: Vec<PackedBuffers> = buffers.collect::<Option<_>>()?;
+        let client = &first.0.client;
+        let form = |buffers: &PackedBuffers| PackedForm {
+            layout: buffers.layout,
+            blob: buffers.blob.clone(),
+            spill: buffers.spill.clone(),
+        };
+        let before: Vec<PackedForm> = buffers.iter().map(form).collect();
+        let after: Vec<PackedForm> = (old.iter())
+            .map(|_| PackedForm {
+                layout,
+                blob: buffer(client, layout.blob_bytes()),
+                spill: Some(buffer(client, bound.max(4))),
+            })
+            .collect();
+        let serial = launch::update_packed(
+            client,
+            update,
+            gradient.handle.clone(),
+            buffers[0].rows,
+            &before,
+            &after,
+            &reserve.tickets(),
+        )
+        .inspect_err(|error| tracing::error!(%error, "packed tensors are updated densely"))
+        .ok()?;
+        let finish = |((after, before), old): ((PackedForm, PackedBuffers), &&Self)| {
+            let footprint = Footprint::packed(
+                &request.stats,
+                layout.dense_bytes(),
+                layout.blob_bytes(),
+                bound,
+            );
+            let new = PackedBuffers {
+                layout,
+                serial,
+                rows: before.rows,
+                blob: after.blob,
+                spill: after.spill,
+                end: None,
+                end_of_choice: before.end_of_choice,
+            };
+            let new = Self::like(old, footprint, Form::Packed(new));
+            reserve.watch(&new.0, bound);
+            new
+        };
+        Some(
+            after
+                .into_iter()
+                .zip(buffers)
+                .zip(old)
+                .map(finish)
+                .collect(),
+        )
+    }
+}
+
+/// Whether the values have changed so much since the code was chosen that another would be better.
+fn is_stale(buffers: &PackedBuffers) -> bool {
+    match (buffers.end, buffers.end_of_choice) {
+        (Some(end), Some(first)) => end > first + first / STALE_PARTS,
+        _ => false,
+    }
 }

@@ -30,7 +30,7 @@ use super::{Cheap, Operands, PackRequest, PackedStore};
 use crate::per_device;
 
 type Client<R> = GlobalFusionClient<FusionCubeRuntime<R>>;
-type Slot<R> = Arc<OnceLock<CubePacked<R>>>;
+pub(super) type Slot<R> = Arc<OnceLock<CubePacked<R>>>;
 
 /// What an operation of a stream leaves, once it has been executed.
 pub struct Pending<T, R: CubeRuntime> {
@@ -86,6 +86,35 @@ where
 
     fn update(update: &Update, operands: Operands<FloatTensor<Self>>) -> Vec<FloatTensor<Self>> {
         super::fusion_update::update::<CubeBackend<R, F, I, BT>, R>(update, operands)
+    }
+
+    fn update_packed(
+        update: &Update,
+        gradient: FloatTensor<Self>,
+        old: &[&FusionPacked<R>],
+        request: &PackRequest,
+    ) -> Result<Vec<FusionPacked<R>>, FloatTensor<Self>> {
+        // The run before ends here in any case, so what is still queued may be asked for.
+        let old: Vec<&CubePacked<R>> = old.iter().map(|packed| packed.packed.get()).collect();
+        if !CubePacked::updatable(&old, request) {
+            return Err(gradient);
+        }
+        let new: Vec<FusionPacked<R>> = old
+            .iter()
+            .map(|_| FusionPacked {
+                shape: gradient.shape.clone(),
+                packed: Pending::new(&gradient.client),
+            })
+            .collect();
+        let slots = new.iter().map(|packed| packed.packed.slot.clone());
+        super::fusion_update::update_packed::<CubeBackend<R, F, I, BT>, R>(
+            update,
+            gradient,
+            &old,
+            slots.collect(),
+            request,
+        );
+        Ok(new)
     }
 
     fn pads_rows(device: &Device<Self>, row_len: usize) -> bool {

@@ -1,9 +1,10 @@
-//! An optimizer's step in a fusion stream: one custom operation.
+//! An optimizer's step in a fusion stream: one custom operation, on dense tensors or on packed ones.
 //!
 //! It ends the fused run before it, as a matrix product does. Its operands are consumed where the caller gave up the last
 //! handle, so the kernel works in place as an unfused backend's would.
 
 use std::marker::PhantomData;
+use std::sync::{Mutex, PoisonError};
 
 use burn_backend::{DType, Shape};
 use burn_cubecl::CubeRuntime;
@@ -14,7 +15,9 @@ use burn_fusion::{FusionHandle, FusionTensor};
 use burn_ir::{BackendIr, CustomOpIr, HandleContainer, OperationIr, TensorIr};
 use lct_kernels::optim::Update;
 
-use super::{Operands, cube_update};
+use super::cube::CubePacked;
+use super::fusion::Slot;
+use super::{Operands, PackRequest, cube_update};
 
 /// Queues the step; returns the tensors that it is going to make.
 pub(super) fn update<B, R>(
@@ -80,6 +83,71 @@ impl<B, R: CubeRuntime> std::fmt::Debug for Step<B, R> {
         f.debug_struct("Step")
             .field("update", &self.update)
             .field("inputs", &self.inputs)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Queues a step on packed forms that are there, and that leaves its results in the slots.
+pub(super) fn update_packed<B, R>(
+    update: &Update,
+    gradient: FusionTensor<FusionCubeRuntime<R>>,
+    old: &[&CubePacked<R>],
+    slots: Vec<Slot<R>>,
+    request: &PackRequest,
+) where
+    R: CubeRuntime,
+    B: BackendIr<Handle = FusionHandle<FusionCubeRuntime<R>>, FloatTensorPrimitive = CubeTensor<R>>,
+{
+    let client = gradient.client.clone();
+    let streams = OperationStreams::with_inputs([&gradient]);
+    let gradient = gradient.into_ir();
+    let operation = PackedStep::<B, R> {
+        update: *update,
+        gradient: gradient.clone(),
+        old: Mutex::new(old.iter().map(|old| CubePacked(old.0.clone())).collect()),
+        slots,
+        request: request.clone(),
+        backend: PhantomData,
+    };
+    client.register(
+        streams,
+        OperationIr::Custom(CustomOpIr::new("lct_update_packed", &[gradient], &[])),
+        operation,
+    );
+}
+
+/// Takes the gradient out of the stream and does the step.
+struct PackedStep<B, R: CubeRuntime> {
+    update: Update,
+    gradient: TensorIr,
+    /// Given up when the step has been launched.
+    old: Mutex<Vec<CubePacked<R>>>,
+    slots: Vec<Slot<R>>,
+    request: PackRequest,
+    backend: PhantomData<fn() -> B>,
+}
+
+impl<B, R> Operation<FusionCubeRuntime<R>> for PackedStep<B, R>
+where
+    R: CubeRuntime,
+    B: BackendIr<Handle = FusionHandle<FusionCubeRuntime<R>>, FloatTensorPrimitive = CubeTensor<R>>,
+{
+    fn execute(&self, handles: &mut HandleContainer<FusionHandle<FusionCubeRuntime<R>>>) {
+        let gradient = handles.get_float_tensor::<B>(&self.gradient);
+        let old = std::mem::take(&mut *self.old.lock().unwrap_or_else(PoisonError::into_inner));
+        let old: Vec<&CubePacked<R>> = old.iter().collect();
+        let new = CubePacked::update(&self.update, gradient, &old, &self.request);
+        for (slot, packed) in self.slots.iter().zip(new) {
+            slot.get_or_init(|| packed);
+        }
+    }
+}
+
+impl<B, R: CubeRuntime> std::fmt::Debug for PackedStep<B, R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PackedStep")
+            .field("update", &self.update)
+            .field("gradient", &self.gradient)
             .finish_non_exhaustive()
     }
 }

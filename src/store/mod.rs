@@ -91,6 +91,17 @@ pub trait PackedStore: Backend {
     /// If the operands differ in shape, or are not those that the update is for.
     fn update(update: &Update, operands: Operands<FloatTensor<Self>>) -> Vec<FloatTensor<Self>>;
 
+    /// Does an optimizer's step on the packed forms of the weight and of all states of the update's rule, in that order, without
+    /// a dense copy of any. Returns the new packed forms, or the gradient if they are of a kind that has to be unpacked.
+    fn update_packed(
+        _update: &Update,
+        gradient: FloatTensor<Self>,
+        _old: &[&Self::Packed],
+        _request: &PackRequest,
+    ) -> Result<Vec<Self::Packed>, FloatTensor<Self>> {
+        Err(gradient)
+    }
+
     /// Whether rows of so many BF16 values lie apart in memory, so that a reshape has to copy.
     fn pads_rows(_device: &Device<Self>, _row_len: usize) -> bool {
         false

@@ -69,6 +69,20 @@ impl<B: PackedStore> Rest<B> {
     }
 }
 
+/// A packed form that is kept alive.
+#[cfg(feature = "optim")]
+pub(crate) struct PackedRest<B: PackedStore>(Arc<Rest<B>>);
+
+#[cfg(feature = "optim")]
+impl<B: PackedStore> PackedRest<B> {
+    pub(crate) fn get(&self) -> &B::Packed {
+        match &*self.0 {
+            Rest::Packed(packed) => packed,
+            Rest::Derived(..) => unreachable!("only a packed form is kept in here"),
+        }
+    }
+}
+
 /// What a storage holds, for those who decide what to evict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Held {
@@ -103,6 +117,38 @@ impl<B: PackedStore> Storage<B> {
         stats.on_enter(storage.bytes());
         stats.window_add(storage.bytes());
         storage
+    }
+
+    /// A tensor that was made in packed form; it is not in the hot window.
+    #[cfg(feature = "optim")]
+    pub(crate) fn at_rest(packed: B::Packed, like: &Self) -> Self {
+        let rest = Arc::new(Rest::Packed(packed));
+        let storage = Self {
+            shape: like.shape.clone(),
+            device: like.device.clone(),
+            residency: like.residency,
+            ticket: Arc::default(),
+            entered: Arc::default(),
+            recipe: None,
+            refusals: AtomicU32::new(0),
+            state: Mutex::new(State::Resting(rest)),
+        };
+        let stats = storage.residency.stats();
+        stats.logical.add(storage.bytes());
+        stats.on_enter(storage.bytes());
+        storage
+    }
+
+    /// The packed form, if there is one that is not held dense.
+    #[cfg(feature = "optim")]
+    pub(crate) fn packed(&self) -> Option<PackedRest<B>> {
+        match &*self.lock() {
+            State::Resting(rest) | State::Copied(rest, _) => match &**rest {
+                Rest::Packed(packed) if !B::is_dense(packed) => Some(PackedRest(rest.clone())),
+                Rest::Packed(_) | Rest::Derived(..) => None,
+            },
+            State::Dense(_) | State::Lifted(_) | State::Taken => None,
+        }
     }
 
     /// Logical bytes.

@@ -56,6 +56,12 @@ impl View {
         }
     }
 
+    /// Whether nothing is changed.
+    #[cfg(feature = "optim")]
+    pub(crate) fn is_identity(&self) -> bool {
+        self.ops.is_empty()
+    }
+
     /// The shape that the chain ends with.
     pub(crate) fn shape(&self) -> Shape {
         Shape::from(self.shape.clone())

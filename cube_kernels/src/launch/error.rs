@@ -85,6 +85,14 @@ pub enum LaunchError {
         /// Buffers given.
         found: usize,
     },
+    /// The device binds too few buffers to one kernel.
+    #[error("the device binds {found} buffers to a kernel, the update needs {needed}")]
+    Bindings {
+        /// Buffers needed.
+        needed: u32,
+        /// Buffers that can be bound.
+        found: u32,
+    },
     /// A packed form whose streams have fixed places, where they must take what they need.
     #[error("packed tensors are updated under profile Auto, not {found:?}")]
     Profile {

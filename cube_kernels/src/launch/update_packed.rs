@@ -19,6 +19,10 @@ use crate::{PackedLayout, Profile};
 
 /// Shared memory of each tensor's tables: those to decode and to code, the code table with its counts.
 const TABLE_BYTES: usize = 4 * (SINGLES_WORDS as usize + 256 + 32 + 9 + 2);
+/// Buffers that are bound for each packed form.
+const FORM_BINDINGS: u32 = 4;
+/// The gradient, twice, the tickets and the numbers.
+const OTHER_BINDINGS: u32 = 4;
 /// Cubes that find registers on an H200's multiprocessor.
 const RESIDENT: u32 = 2;
 
@@ -85,6 +89,11 @@ pub fn update_packed<R: Runtime>(
                 found: form.layout.profile(),
             });
         }
+    }
+    let found = client.properties().hardware.max_bindings;
+    let needed = FORM_BINDINGS * 2 * tensors as u32 + OTHER_BINDINGS;
+    if found < needed {
+        return Err(LaunchError::Bindings { needed, found });
     }
     let gradient = Dense::new(gradient, dense)?;
     let old: Vec<Bound> = old.iter().map(Bound::to_read).collect::<Result<_, _>>()?;

@@ -85,10 +85,14 @@ fn run(
     last
 }
 
-/// Updates of which all states are known.
+/// Updates of which all states are known, and for which the device binds enough buffers.
 fn later(math: Math) -> impl Iterator<Item = (String, Update)> {
+    let most = client().properties().hardware.max_bindings as usize;
     let all = updates(math).into_iter();
-    all.filter(|(_, update)| update.chain.known == update.chain.states())
+    all.filter(move |(_, update)| {
+        let states = update.chain.states();
+        update.chain.known == states && 8 * (1 + states) + 4 <= most
+    })
 }
 
 #[test]

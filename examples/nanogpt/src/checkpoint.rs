@@ -4,11 +4,15 @@
 //! which run wrote it and what the digests were. It is written beside its final name and renamed, so it is whole or
 //! not there.
 
-use crate::{Error, digest, model::Gpt, optim::Optim};
+use crate::{
+    Error, digest,
+    model::Gpt,
+    optim::{Optim, TrainBackend},
+};
 use burn::{
     module::Module,
     record::{BinFileRecorder, PrecisionSettings, Recorder},
-    tensor::{backend::AutodiffBackend, bf16},
+    tensor::bf16,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -54,7 +58,7 @@ const FILES: [&str; 2] = ["model.bin", "optimizer.bin"];
 ///
 /// # Errors
 /// A file that cannot be written.
-pub fn save<B: AutodiffBackend>(
+pub fn save<B: TrainBackend>(
     dir: &Path,
     step: usize,
     identity: &Map<String, Value>,
@@ -109,7 +113,7 @@ pub fn save<B: AutodiffBackend>(
 ///
 /// # Errors
 /// No checkpoint, one of another run, or one that does not give back the bits that were saved.
-pub fn load<B: AutodiffBackend>(
+pub fn load<B: TrainBackend>(
     dir: &Path,
     identity: &Map<String, Value>,
     model: Gpt<B>,

@@ -1,4 +1,4 @@
-//! Burn's optimizers behind one type, so that the training loop is compiled once for both.
+//! Burn's optimizers and ours behind one type, so that the training loop is compiled once for all.
 
 use crate::{
     Error,
@@ -15,6 +15,8 @@ use burn::{
     record::{Record, Recorder, RecorderError},
     tensor::{Tensor, backend::AutodiffBackend},
 };
+use burn_lct::optim::{FusedUpdate, LctAdamW, LctSgd};
+use burn_lct::{LctAdamWConfig, LctSgdConfig};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -27,27 +29,43 @@ pub enum OptimKind {
     /// AdamW with betas 0.9 and 0.95 and weight decay 0.1.
     #[value(name = "adamw")]
     AdamW,
+    /// The same as `sgd`, each step one operation.
+    #[serde(rename = "lct-sgd")]
+    LctSgd,
+    /// The same as `adamw`, each step one operation.
+    #[serde(rename = "lct-adamw")]
+    #[value(name = "lct-adamw")]
+    LctAdamW,
 }
+
+/// A backend to train on: every one of this program.
+pub trait TrainBackend: AutodiffBackend<InnerBackend: FusedUpdate> {}
+
+impl<B: AutodiffBackend<InnerBackend: FusedUpdate>> TrainBackend for B {}
 
 impl OptimKind {
     /// The tensors of state that it keeps for each parameter.
     pub fn states(self) -> u64 {
         match self {
-            Self::Sgd => 1,
-            Self::AdamW => 2,
+            Self::Sgd | Self::LctSgd => 1,
+            Self::AdamW | Self::LctAdamW => 2,
         }
     }
 }
 
 /// An optimizer with its state.
-pub enum Optim<B: AutodiffBackend> {
+pub enum Optim<B: TrainBackend> {
     /// See [`OptimKind::Sgd`].
     Sgd(OptimizerAdaptor<Sgd<B::InnerBackend>, Gpt<B>, B>),
     /// See [`OptimKind::AdamW`].
     AdamW(OptimizerAdaptor<AdamW, Gpt<B>, B>),
+    /// See [`OptimKind::LctSgd`].
+    LctSgd(OptimizerAdaptor<LctSgd, Gpt<B>, B>),
+    /// See [`OptimKind::LctAdamW`].
+    LctAdamW(OptimizerAdaptor<LctAdamW, Gpt<B>, B>),
 }
 
-impl<B: AutodiffBackend> Optim<B> {
+impl<B: TrainBackend> Optim<B> {
     /// A new optimizer without state.
     pub fn new(kind: OptimKind) -> Self {
         match kind {
@@ -64,6 +82,18 @@ impl<B: AutodiffBackend> Optim<B> {
                     .with_weight_decay(0.1)
                     .init(),
             ),
+            OptimKind::LctSgd => Self::LctSgd(
+                LctSgdConfig::new()
+                    .with_momentum(Some(MomentumConfig::new()))
+                    .init(),
+            ),
+            OptimKind::LctAdamW => Self::LctAdamW(
+                LctAdamWConfig::new()
+                    .with_beta_2(0.95)
+                    .with_epsilon(1e-8)
+                    .with_weight_decay(0.1)
+                    .init(),
+            ),
         }
     }
 
@@ -72,6 +102,8 @@ impl<B: AutodiffBackend> Optim<B> {
         match self {
             Self::Sgd(optim) => optim.step(rate, model, grads),
             Self::AdamW(optim) => optim.step(rate, model, grads),
+            Self::LctSgd(optim) => optim.step(rate, model, grads),
+            Self::LctAdamW(optim) => optim.step(rate, model, grads),
         }
     }
 
@@ -86,6 +118,14 @@ impl<B: AutodiffBackend> Optim<B> {
                 digest::state(order, |id| record.remove(id))
             }
             Self::AdamW(optim) => {
+                let mut record = optim.to_record();
+                digest::state(order, |id| record.remove(id))
+            }
+            Self::LctSgd(optim) => {
+                let mut record = optim.to_record();
+                digest::state(order, |id| record.remove(id))
+            }
+            Self::LctAdamW(optim) => {
                 let mut record = optim.to_record();
                 digest::state(order, |id| record.remove(id))
             }
@@ -118,6 +158,21 @@ impl<B: AutodiffBackend> Optim<B> {
                 }
                 None => Vec::new(),
             },
+            Self::LctSgd(optim) => {
+                let record = optim.to_record().remove(&id);
+                let momentum = record.and_then(|record| record.into_state::<D>().momentum);
+                momentum
+                    .into_iter()
+                    .map(|state| ("momentum", state.velocity))
+                    .collect()
+            }
+            Self::LctAdamW(optim) => match optim.to_record().remove(&id) {
+                Some(record) => {
+                    let state = record.into_state::<D>().momentum;
+                    vec![("moment_1", state.moment_1), ("moment_2", state.moment_2)]
+                }
+                None => Vec::new(),
+            },
         }
     }
 
@@ -130,6 +185,8 @@ impl<B: AutodiffBackend> Optim<B> {
         match self {
             Self::Sgd(optim) => Recorder::<B>::record(&recorder, optim.to_record(), path),
             Self::AdamW(optim) => Recorder::<B>::record(&recorder, optim.to_record(), path),
+            Self::LctSgd(optim) => Recorder::<B>::record(&recorder, optim.to_record(), path),
+            Self::LctAdamW(optim) => Recorder::<B>::record(&recorder, optim.to_record(), path),
         }
     }
 
@@ -145,6 +202,12 @@ impl<B: AutodiffBackend> Optim<B> {
             }
             Self::AdamW(optim) => {
                 Self::AdamW(optim.load_record(Recorder::<B>::load(&recorder, path, device)?))
+            }
+            Self::LctSgd(optim) => {
+                Self::LctSgd(optim.load_record(Recorder::<B>::load(&recorder, path, device)?))
+            }
+            Self::LctAdamW(optim) => {
+                Self::LctAdamW(optim.load_record(Recorder::<B>::load(&recorder, path, device)?))
             }
         })
     }

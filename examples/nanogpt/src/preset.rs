@@ -57,11 +57,11 @@ impl Preset {
     pub fn rate(self, optim: OptimKind) -> f64 {
         match (optim, self) {
             // BF16 weights swallow small updates, so SGD wants a large rate.
-            (OptimKind::Sgd, Self::Tiny) => 0.5,
-            (OptimKind::Sgd, _) => 0.03,
-            (OptimKind::AdamW, Self::Tiny) => 5e-3,
-            (OptimKind::AdamW, Self::Small) => 1e-3,
-            (OptimKind::AdamW, Self::Gpt2) => 6e-4,
+            (OptimKind::Sgd | OptimKind::LctSgd, Self::Tiny) => 0.5,
+            (OptimKind::Sgd | OptimKind::LctSgd, _) => 0.03,
+            (OptimKind::AdamW | OptimKind::LctAdamW, Self::Tiny) => 5e-3,
+            (OptimKind::AdamW | OptimKind::LctAdamW, Self::Small) => 1e-3,
+            (OptimKind::AdamW | OptimKind::LctAdamW, Self::Gpt2) => 6e-4,
         }
     }
 }

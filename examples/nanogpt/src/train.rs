@@ -10,15 +10,11 @@ use crate::{
     generate::{self, Sampling},
     memory::{self, Peaks, Probe, Timeline, Usage, Watch},
     model::{Gpt, GptConfig},
-    optim::Optim,
+    optim::{Optim, TrainBackend},
     progress::Progress,
     report::{Card, Report, Step, Validation},
 };
-use burn::{
-    module::AutodiffModule,
-    optim::GradientsParams,
-    tensor::{TensorData, backend::AutodiffBackend},
-};
+use burn::{module::AutodiffModule, optim::GradientsParams, tensor::TensorData};
 use serde_json::{Map, Value, json};
 use std::{ops::Range, time::Instant};
 
@@ -87,7 +83,7 @@ impl Plan {
     ///
     /// # Errors
     /// A checkpoint that cannot be written or resumed, or a device that fails.
-    pub fn run<B: AutodiffBackend>(
+    pub fn run<B: TrainBackend>(
         &self,
         device: &B::Device,
         probe: &Probe,
@@ -107,7 +103,7 @@ impl Plan {
 }
 
 /// A run on one device.
-struct Run<'a, B: AutodiffBackend> {
+struct Run<'a, B: TrainBackend> {
     plan: &'a Plan,
     device: &'a B::Device,
     probe: &'a Probe,
@@ -117,7 +113,7 @@ struct Run<'a, B: AutodiffBackend> {
     timeline: Option<Timeline>,
 }
 
-impl<B: AutodiffBackend> Run<'_, B> {
+impl<B: TrainBackend> Run<'_, B> {
     fn train(mut self, card: Card, until: Option<usize>) -> Result<Report, Error> {
         let args = &self.plan.args;
         let identity = self.plan.identity();

@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use burn::backend::autodiff::checkpoint::strategy::BalancedCheckpointing;
 use burn::backend::flex::FlexDevice;
 use burn::backend::{Autodiff, Flex};
-use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::{DType, set_default_dtypes};
 use burn_lct::{HotWindow, LctBackend, LctConfig};
 use clap::Parser;
@@ -16,7 +15,7 @@ use nanogpt::cli::{Cli, Command, TrainArgs};
 use nanogpt::compare::Comparison;
 use nanogpt::memory::Probe;
 use nanogpt::model::GptConfig;
-use nanogpt::optim::OptimKind;
+use nanogpt::optim::{OptimKind, TrainBackend};
 use nanogpt::report::{Card, Report};
 use nanogpt::train::Plan;
 
@@ -40,7 +39,7 @@ fn args(folder: &Path, line: &str) -> TrainArgs {
     }
 }
 
-fn run<B: AutodiffBackend<Device = FlexDevice>>(plan: &Plan) -> Report {
+fn run<B: TrainBackend<Device = FlexDevice>>(plan: &Plan) -> Report {
     plan.run::<B>(&DEVICE, &Probe::none(), Card::default(), None)
         .unwrap()
 }

@@ -8,13 +8,15 @@ mod activations;
 mod parameters;
 mod samples;
 
-use crate::{Error, cli::TrainArgs, data::Batch, model::Gpt, optim::Optim};
-use activations::Activations;
-use burn::{
-    module::Module,
-    optim::GradientsParams,
-    tensor::{Tensor, backend::AutodiffBackend},
+use crate::{
+    Error,
+    cli::TrainArgs,
+    data::Batch,
+    model::Gpt,
+    optim::{Optim, TrainBackend},
 };
+use activations::Activations;
+use burn::{module::Module, optim::GradientsParams, tensor::Tensor};
 use parameters::Parameters;
 use samples::Samples;
 use serde_json::{Map, Value, json};
@@ -58,7 +60,7 @@ impl Capture {
     ///
     /// # Errors
     /// A device that fails, or a file that cannot be written.
-    pub fn take<B: AutodiffBackend>(
+    pub fn take<B: TrainBackend>(
         &self,
         done: usize,
         identity: &Map<String, Value>,

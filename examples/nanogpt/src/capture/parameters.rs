@@ -1,15 +1,15 @@
 //! Parameters with their gradients and their optimizer state.
 
 use super::{Blocks, Samples};
-use crate::optim::Optim;
+use crate::optim::{Optim, TrainBackend};
 use burn::{
     module::{ModuleVisitor, Param},
     optim::GradientsParams,
-    tensor::{Tensor, backend::AutodiffBackend},
+    tensor::Tensor,
 };
 
 /// Takes samples of the parameters that it visits.
-pub(super) struct Parameters<'a, B: AutodiffBackend> {
+pub(super) struct Parameters<'a, B: TrainBackend> {
     samples: &'a mut Samples<B::InnerBackend>,
     blocks: Blocks,
     gradients: &'a GradientsParams,
@@ -18,7 +18,7 @@ pub(super) struct Parameters<'a, B: AutodiffBackend> {
     path: Vec<String>,
 }
 
-impl<'a, B: AutodiffBackend> Parameters<'a, B> {
+impl<'a, B: TrainBackend> Parameters<'a, B> {
     /// Adds to `samples` what is in these blocks or in none.
     pub(super) fn new(
         samples: &'a mut Samples<B::InnerBackend>,
@@ -44,7 +44,7 @@ impl<'a, B: AutodiffBackend> Parameters<'a, B> {
     }
 }
 
-impl<B: AutodiffBackend> ModuleVisitor<B> for Parameters<'_, B> {
+impl<B: TrainBackend> ModuleVisitor<B> for Parameters<'_, B> {
     fn enter_module(&mut self, name: &str, _container_type: &str) {
         self.path.push(name.to_owned());
     }

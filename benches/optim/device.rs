@@ -1,0 +1,462 @@
+//! Times steps on the CUDA card: the kernel on packed tensors, the one on dense tensors, the way around by decode, Burn's
+//! operations and encode, and Burn's own optimizer with fusion on dense tensors.
+//!
+//! CUDA events enclose a number of steps, whose share is one sample; every step reads and writes far more than the L2 holds.
+
+use std::path::PathBuf;
+
+use burn::tensor::{DType, Shape, Tensor, TensorPrimitive};
+use burn_cubecl::CubeBackend;
+use burn_cubecl::tensor::CubeTensor;
+use burn_cuda::Cuda;
+use burn_lct::kernels::launch::{self, DenseLayout, LaunchError, PackedForm, Tickets};
+use burn_lct::kernels::optim::Update;
+use burn_lct::kernels::{Family, PackedLayout, Profile};
+use clap::Parser;
+use cubecl::cuda::{CudaDevice, CudaRuntime};
+use cubecl::prelude::*;
+use cubecl::server::Handle;
+use half::bf16;
+use rand::{SeedableRng, rngs::SmallRng};
+use rand_distr::{Distribution, Normal};
+use serde::Serialize;
+
+use super::events::Timer;
+use super::exact::{Difference, compare};
+use super::kinds::{Kind, burns};
+
+type Client = ComputeClient<CudaRuntime>;
+/// Each operation by itself.
+pub type Unfused = CubeBackend<CudaRuntime, bf16, i32, u8>;
+/// Operations fused.
+type Fused = Cuda<bf16, i32>;
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// What to measure, and where to write it.
+#[derive(Debug, Parser)]
+struct Args {
+    /// Parameter sizes in values.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "2359296,16777216,67108864"
+    )]
+    values: Vec<usize>,
+    /// Only these optimizers.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    optimizer: Vec<Kind>,
+    /// Samples, of which the median counts; 0: no timing.
+    #[arg(long, default_value_t = 15)]
+    rounds: usize,
+    /// Steps of a sample.
+    #[arg(long, default_value_t = 8)]
+    steps: usize,
+    /// Random steps that are compared with Burn's.
+    #[arg(long, default_value_t = 1000)]
+    compared: usize,
+    /// What `cargo bench` passes to every bench.
+    #[arg(long, hide = true)]
+    bench: bool,
+    /// Where the JSON goes.
+    #[arg(long)]
+    report: Option<PathBuf>,
+}
+
+/// One optimizer and size. Times are of one step.
+#[derive(Debug, Serialize)]
+struct Row {
+    optimizer: Kind,
+    values: usize,
+    /// The kernel on packed tensors.
+    fused_us: f64,
+    /// The kernel on dense tensors.
+    dense_us: f64,
+    /// Decode, Burn's operations, encode.
+    unfused_us: f64,
+    /// Burn's optimizer with fusion on dense tensors.
+    plain_us: f64,
+    /// What the kernel on packed tensors has to move.
+    bytes_per_value: f64,
+    /// The share of a copy's bandwidth at which it moves that.
+    roof: f64,
+    /// The same for the kernel on dense tensors.
+    dense_roof: f64,
+    copy_gbps: f64,
+    /// Whether no bit differed from Burn's, two NaN not compared.
+    exact: bool,
+    /// NaN with other bits than Burn's, in all comparisons.
+    nan_payloads: usize,
+    fused_samples_us: Vec<f64>,
+    dense_samples_us: Vec<f64>,
+    unfused_samples_us: Vec<f64>,
+    plain_samples_us: Vec<f64>,
+}
+
+#[cube(launch_unchecked)]
+fn copy(
+    input: &Array<Vector<u32, Const<4>>>,
+    output: &mut Array<Vector<u32, Const<4>>>,
+    vectors: u32,
+) {
+    if ABSOLUTE_POS < vectors as usize {
+        output[ABSOLUTE_POS] = input[ABSOLUTE_POS];
+    }
+}
+
+/// Measures what the command line asks for.
+pub fn run() -> Result<()> {
+    let args = Args::parse();
+    if args.rounds > 0 {
+        super::events::listen()?;
+    }
+    let client = CudaRuntime::client(&CudaDevice::default());
+    let kinds: Vec<Kind> = (Kind::ALL.into_iter())
+        .filter(|kind| args.optimizer.is_empty() || args.optimizer.contains(kind))
+        .collect();
+    let mut bench = Bench {
+        tickets: Tickets::new(&client),
+        client: &client,
+        args: &args,
+        timer: None,
+    };
+    if args.rounds > 0 {
+        let (from, to) = (client.empty(1 << 28), client.empty(1 << 28));
+        bench.timer = Some(Timer::find(|| {
+            (0..20).for_each(|_| bench.copy(&from, &to, 1 << 27));
+            bench.submit();
+        })?);
+    }
+    let mut rows = Vec::new();
+    for &kind in &kinds {
+        let difference = compare(kind, args.compared)?;
+        println!("{kind:?}: {} steps, {difference:?}", args.compared);
+        if args.rounds == 0 {
+            continue;
+        }
+        for &values in &args.values {
+            let row = bench.measure(kind, values, difference)?;
+            println!(
+                "{:>11} {kind:?}: packed {:.1} us ({:.2} B/value, {:.0} %), dense {:.1} us ({:.0} %), unfused {:.1} us, plain {:.1} us",
+                values,
+                row.fused_us,
+                row.bytes_per_value,
+                100.0 * row.roof,
+                row.dense_us,
+                100.0 * row.dense_roof,
+                row.unfused_us,
+                row.plain_us,
+            );
+            rows.push(row);
+        }
+    }
+    if let Some(path) = &args.report {
+        std::fs::write(path, serde_json::to_string_pretty(&rows)?)?;
+    }
+    Ok(())
+}
+
+struct Bench<'a> {
+    client: &'a Client,
+    args: &'a Args,
+    tickets: Tickets,
+    timer: Option<Timer>,
+}
+
+impl Bench<'_> {
+    fn measure(&self, kind: Kind, values: usize, difference: Difference) -> Result<Row> {
+        let copies = self.copies(values)?;
+        let copy_gbps = (4 * values) as f64 / median(&copies) * 1e-3;
+        let data = Data::new(kind, values);
+        let (fused, bytes) = self.packed(kind, &data)?;
+        let dense = self.dense(kind, &data)?;
+        let unfused = self.around(kind, &data)?;
+        let plain = self.plain(kind, &data)?;
+        let roof = |us: f64, bytes: f64| bytes * values as f64 / us * 1e-3 / copy_gbps;
+        let dense_bytes = (4 + 2 * 2 * kind.states() + 2) as f64;
+        Ok(Row {
+            optimizer: kind,
+            values,
+            fused_us: median(&fused),
+            dense_us: median(&dense),
+            unfused_us: median(&unfused),
+            plain_us: median(&plain),
+            bytes_per_value: bytes,
+            roof: roof(median(&fused), bytes),
+            dense_roof: roof(median(&dense), dense_bytes),
+            copy_gbps,
+            exact: difference.values == 0,
+            nan_payloads: difference.nan_payloads,
+            fused_samples_us: fused,
+            dense_samples_us: dense,
+            unfused_samples_us: unfused,
+            plain_samples_us: plain,
+        })
+    }
+
+    fn copies(&self, values: usize) -> Result<Vec<f64>> {
+        let (from, to) = (self.client.empty(2 * values), self.client.empty(2 * values));
+        self.time(|| {
+            self.copy(&from, &to, values);
+            Ok(())
+        })
+    }
+
+    /// The kernel on packed forms, each step on those that the one before has written. Also what it moves for a value.
+    fn packed(&self, kind: Kind, data: &Data) -> Result<(Vec<f64>, f64)> {
+        let values = data.weight.len();
+        let gradient = self.upload(&data.gradient);
+        let mut old: Vec<PackedForm> = (data.tensors())
+            .map(|values| self.encode(values))
+            .collect::<std::result::Result<_, _>>()?;
+        let mut new: Vec<PackedForm> = old.iter().map(|form| self.room(form.layout)).collect();
+        let moved = |forms: &[PackedForm]| -> Result<f64> {
+            let bytes = forms.iter().map(|form| -> Result<f64> {
+                let spill = form.spill.clone().ok_or("a form has room for its spill")?;
+                let packed = launch::read(self.client, &form.layout, form.blob.clone(), spill)?;
+                Ok(packed.compact()?.bytes() as f64)
+            });
+            bytes.sum()
+        };
+        let before = moved(&old)?;
+        let dense = DenseLayout::contiguous(values);
+        let mut step = || -> Result<()> {
+            let (update, slope) = (later(kind), gradient.clone());
+            launch::update_packed(
+                self.client,
+                &update,
+                slope,
+                dense,
+                &old,
+                &new,
+                &self.tickets,
+            )?;
+            std::mem::swap(&mut old, &mut new);
+            Ok(())
+        };
+        let samples = self.time(&mut step)?;
+        let after = moved(&old)?;
+        Ok((samples, 2.0 + (before + after) / values as f64))
+    }
+
+    fn dense(&self, kind: Kind, data: &Data) -> Result<Vec<f64>> {
+        let dense = DenseLayout::contiguous(data.weight.len());
+        let tensors: Vec<Handle> = data.tensors().map(|values| self.upload(values)).collect();
+        let mut inputs = vec![self.upload(&data.gradient)];
+        inputs.extend(tensors.clone());
+        self.time(|| {
+            Ok(launch::update(
+                self.client,
+                &later(kind),
+                &inputs,
+                &tensors,
+                dense,
+            )?)
+        })
+    }
+
+    /// Decode, Burn's operations one by one, encode.
+    fn around(&self, kind: Kind, data: &Data) -> Result<Vec<f64>> {
+        let values = data.weight.len();
+        let dense = DenseLayout::contiguous(values);
+        let forms: Vec<PackedForm> = (data.tensors())
+            .map(|values| self.encode(values))
+            .collect::<std::result::Result<_, _>>()?;
+        let slope = self.tensor(self.upload(&data.gradient), values);
+        // Burn's optimizer keeps its states itself, dense: those that are decoded and coded beside it are copies.
+        let mut optim = burns::<Unfused>(kind);
+        let weight = self.tensor(self.upload(&data.weight), values);
+        optim.step(weight, slope.clone());
+        self.time(|| {
+            let decode = |form: &PackedForm| -> Result<Handle> {
+                let output = self.client.empty(2 * values);
+                let (blob, spill) = (form.blob.clone(), form.spill.clone());
+                launch::decode(
+                    self.client,
+                    blob,
+                    spill,
+                    &form.layout,
+                    output.clone(),
+                    dense,
+                )?;
+                Ok(output)
+            };
+            let decoded: Vec<Handle> = forms.iter().map(decode).collect::<Result<_>>()?;
+            let weight = self.tensor(decoded[0].clone(), values);
+            let weight = optim.step(weight, slope.clone());
+            let TensorPrimitive::Float(weight) = weight.into_primitive() else {
+                return Err("the weight is a float tensor".into());
+            };
+            let coded = std::iter::once(&weight.handle).chain(&decoded[1..]);
+            for (form, values) in forms.iter().zip(coded) {
+                self.encode_into(values.clone(), dense, form)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Burn's optimizer with fusion, dense.
+    fn plain(&self, kind: Kind, data: &Data) -> Result<Vec<f64>> {
+        let device = CudaDevice::default();
+        let tensor = |values: &[bf16]| -> Tensor<Fused, 1> {
+            let data = burn::tensor::TensorData::new(values.to_vec(), [values.len()]);
+            Tensor::from_data(data, (&device, DType::BF16))
+        };
+        let (mut weight, slope) = (Some(tensor(&data.weight)), tensor(&data.gradient));
+        let mut optim = burns::<Fused>(kind);
+        // The stream learns what to fuse.
+        let mut step = || {
+            let old = weight.take().ok_or("the weight is there")?;
+            weight = Some(optim.step(old, slope.clone()));
+            // What is queued is executed, as at the end of a parameter's turn.
+            burn_fusion::get_client::<Unfused>(&device).sync(|| ());
+            Ok(())
+        };
+        (0..20).try_for_each(|_| step())?;
+        self.time(step)
+    }
+
+    fn upload(&self, values: &[bf16]) -> Handle {
+        self.client.create_from_slice(bytemuck::cast_slice(values))
+    }
+
+    fn tensor(&self, handle: Handle, values: usize) -> Tensor<Unfused, 1> {
+        let tensor = CubeTensor::new_contiguous(
+            self.client.clone(),
+            CudaDevice::default(),
+            Shape::new([values]),
+            handle,
+            DType::BF16,
+        );
+        Tensor::from_primitive(TensorPrimitive::Float(tensor))
+    }
+
+    fn room(&self, layout: PackedLayout) -> PackedForm {
+        PackedForm {
+            layout,
+            blob: self.client.empty(layout.blob_bytes() as usize),
+            spill: Some(
+                self.client
+                    .empty((layout.spill_bound_bytes() as usize).max(4)),
+            ),
+        }
+    }
+
+    fn encode(&self, values: &[bf16]) -> std::result::Result<PackedForm, LaunchError> {
+        let form = self.room(PackedLayout::new(values.len(), Profile::Auto)?);
+        let dense = DenseLayout::contiguous(values.len());
+        self.encode_into(self.upload(values), dense, &form)?;
+        Ok(form)
+    }
+
+    fn encode_into(
+        &self,
+        values: Handle,
+        dense: DenseLayout,
+        form: &PackedForm,
+    ) -> std::result::Result<(), LaunchError> {
+        let (blob, spill) = (form.blob.clone(), form.spill.clone());
+        let spill = spill.unwrap_or_else(|| form.blob.clone());
+        launch::encode(
+            self.client,
+            values,
+            dense,
+            Family::Sampled,
+            &form.layout,
+            blob,
+            spill,
+            &self.tickets,
+        )
+        .map(drop)
+    }
+
+    fn copy(&self, from: &Handle, to: &Handle, values: usize) {
+        let vectors = values / 8;
+        // SAFETY: both buffers hold `values` values, that is at least `vectors` vectors; the kernel checks the end.
+        unsafe {
+            copy::launch_unchecked::<CudaRuntime>(
+                self.client,
+                CubeCount::Static(vectors.div_ceil(256) as u32, 1, 1),
+                CubeDim::new_1d(256),
+                ArrayArg::from_raw_parts(from.clone(), vectors),
+                ArrayArg::from_raw_parts(to.clone(), vectors),
+                vectors as u32,
+            );
+        }
+    }
+
+    /// Microseconds of a step, once for each round.
+    fn time(&self, mut step: impl FnMut() -> Result<()>) -> Result<Vec<f64>> {
+        let timer = self.timer.as_ref().ok_or("a timer was set up")?;
+        (0..3).try_for_each(|_| step())?;
+        (0..self.args.rounds)
+            .map(|_| {
+                self.submit();
+                timer.start()?;
+                (0..self.args.steps).try_for_each(|_| step())?;
+                self.submit();
+                Ok(timer.stop()? / self.args.steps as f64)
+            })
+            .collect()
+    }
+
+    /// Returns when all that was asked of CubeCL has been submitted to the device.
+    fn submit(&self) {
+        // The answer comes from the thread that submits, after everything before.
+        let _ = self.client.memory_usage();
+    }
+}
+
+/// A step in which all states are known.
+fn later(kind: Kind) -> Update {
+    kind.update(10)
+}
+
+/// Weight, gradient and states in the scales of a training.
+struct Data {
+    weight: Vec<bf16>,
+    gradient: Vec<bf16>,
+    states: Vec<Vec<bf16>>,
+}
+
+impl Data {
+    fn new(kind: Kind, values: usize) -> Self {
+        let mut rng = SmallRng::seed_from_u64(7);
+        let mut draw = |deviation: f32| -> Vec<bf16> {
+            let normal = Normal::new(0.0, deviation).expect("a deviation is positive");
+            // Repeated after 16 Mi values: drawing more takes longer than measuring.
+            let drawn: Vec<bf16> = (0..values.min(1 << 24))
+                .map(|_| bf16::from_f32(normal.sample(&mut rng)))
+                .collect();
+            drawn.iter().copied().cycle().take(values).collect()
+        };
+        let mut states = Vec::new();
+        let (weight, gradient) = (draw(0.02), draw(1e-3));
+        for state in 0..kind.states() {
+            let drawn = draw(3e-4);
+            states.push(match state {
+                0 => drawn,
+                // Squares.
+                _ => drawn
+                    .iter()
+                    .map(|x| bf16::from_f32(x.to_f32().powi(2)))
+                    .collect(),
+            });
+        }
+        Self {
+            weight,
+            gradient,
+            states,
+        }
+    }
+
+    /// The weight, the states.
+    fn tensors(&self) -> impl Iterator<Item = &[bf16]> {
+        std::iter::once(&self.weight[..]).chain(self.states.iter().map(|state| &state[..]))
+    }
+}
+
+fn median(samples: &[f64]) -> f64 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
+}
