@@ -60,6 +60,22 @@ pub fn update_packed<R: Runtime>(
     new: &[PackedForm],
     tickets: &Tickets,
 ) -> Result<u32, LaunchError> {
+    let has_u64 = has_u64(client);
+    update_packed_with(client, update, gradient, dense, old, new, tickets, has_u64)
+}
+
+/// [`update_packed`] with or without 64-bit integers.
+#[allow(clippy::too_many_arguments)]
+pub(super) fn update_packed_with<R: Runtime>(
+    client: &ComputeClient<R>,
+    update: &Update,
+    gradient: Handle,
+    dense: DenseLayout,
+    old: &[PackedForm],
+    new: &[PackedForm],
+    tickets: &Tickets,
+    has_u64: bool,
+) -> Result<u32, LaunchError> {
     let chain = update.chain;
     let tensors = 1 + chain.states();
     for (what, found) in [
@@ -110,7 +126,7 @@ pub fn update_packed<R: Runtime>(
     let staged = (4 * layout.max_stream_words() * STREAMS) as usize * tensors;
     let team_bytes = staged + (4 * NOTES) as usize;
     let tables = TABLE_BYTES * tensors + 256;
-    let cubes = Cubes::new(client, tables, team_bytes, RESIDENT, has_u64(client))?;
+    let cubes = Cubes::new(client, tables, team_bytes, RESIDENT, has_u64)?;
     let (grid, teams) = cubes.grid(client, layout.blocks());
     // SAFETY: sizes were checked above, and the kernel's indices stay below them; records stay below the bound that was
     // checked.
@@ -193,5 +209,87 @@ impl Bound {
 
     fn spill<R: Runtime>(&self) -> ArrayArg<R> {
         bind(&self.spill, self.spill.size_in_used() / 4)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cubecl::wgpu::WgpuRuntime;
+
+    use super::*;
+    use crate::optim::{Math, Momentum, Sgd, Values, apply};
+    use crate::{CodecConfig, host, launch};
+
+    /// Exponents of which some are rare, and a few that no code knows.
+    fn values(n: u32, salt: u32) -> Vec<u16> {
+        (0..n)
+            .map(|index| {
+                let bits = (index ^ salt).wrapping_mul(0x9e37_79b9) >> 7;
+                let exponent = match bits % 300 {
+                    0 => 60 + bits % 70,
+                    _ => 115 + bits.count_ones() % 8,
+                };
+                (bits & 0x807f | exponent << 7) as u16
+            })
+            .collect()
+    }
+
+    /// What is not chosen on this device must give the same bits as what is.
+    #[test]
+    fn with_and_without_64_bit_integers() {
+        let client = WgpuRuntime::client(&Default::default());
+        let n = 40_000;
+        let operands = [values(n, 1), values(n, 2)];
+        let slope = values(n, 3);
+        let dense = DenseLayout::contiguous(n as usize);
+        let momentum = Some(Momentum {
+            momentum: 0.9,
+            dampening: 0.1,
+            nesterov: false,
+        });
+        let rule = Sgd {
+            momentum,
+            penalty: None,
+        };
+        let update = rule.update(0.1, 1, Math::Bf16, 0);
+        let [mut weight, mut velocity] = operands.clone();
+        let expected = Values {
+            weight: &mut weight,
+            states: [&mut velocity, &mut [], &mut []],
+        };
+        apply(&update, &slope, expected);
+        let tickets = Tickets::new(&client);
+        let upload = |values: &[u16]| {
+            let packed = host::encode(values, &CodecConfig::default()).unwrap();
+            let (blob, spill) = launch::upload(&client, &packed);
+            let layout = packed.layout().unwrap();
+            PackedForm {
+                layout,
+                blob,
+                spill,
+            }
+        };
+        let old = operands.each_ref().map(|values| upload(values));
+        let choices = match has_u64(&client) {
+            true => vec![false, true],
+            false => vec![false],
+        };
+        for has_u64 in choices {
+            let new = old.each_ref().map(|form| PackedForm {
+                layout: form.layout,
+                blob: client.empty(form.layout.blob_bytes() as usize),
+                spill: Some(client.empty(form.layout.spill_bound_bytes() as usize + 4)),
+            });
+            let slope = client.create_from_slice(bytemuck::cast_slice(&slope));
+            update_packed_with(
+                &client, &update, slope, dense, &old, &new, &tickets, has_u64,
+            )
+            .unwrap();
+            for (form, expected) in new.into_iter().zip([&weight, &velocity]) {
+                let spill = form.spill.unwrap();
+                let packed = launch::read(&client, &form.layout, form.blob, spill).unwrap();
+                assert!(host::decode(&packed).unwrap() == *expected, "{has_u64}");
+            }
+        }
     }
 }
