@@ -5,10 +5,10 @@ use burn::{
         Autodiff, Cuda, Flex, autodiff::checkpoint::strategy::BalancedCheckpointing,
         cuda::CudaDevice, flex::FlexDevice,
     },
-    tensor::{DType, backend::Backend, bf16, set_default_dtypes},
+    tensor::{DType, bf16, set_default_dtypes},
 };
 use burn_backend::StreamId;
-use burn_lct::{LctBackend, PackedStore};
+use burn_lct::{LctBackend, PackedStore, optim::FusedUpdate};
 use cubecl::{
     Runtime,
     config::{CubeClRuntimeConfig, RuntimeConfig},
@@ -107,7 +107,7 @@ fn lct<B: PackedStore>(args: &TrainArgs) -> Result<Probe, Error> {
 }
 
 /// Trains on the CPU, in BF16 by the device's settings.
-fn flex<B: Backend<Device = FlexDevice>>(plan: &Plan, probe: Probe) -> Result<Report, Error> {
+fn flex<B: FusedUpdate<Device = FlexDevice>>(plan: &Plan, probe: Probe) -> Result<Report, Error> {
     let device = FlexDevice;
     set_default_dtypes::<B>(&device, DType::BF16, DType::I32)
         .map_err(Error::device("choosing BF16"))?;
@@ -120,7 +120,7 @@ fn flex<B: Backend<Device = FlexDevice>>(plan: &Plan, probe: Probe) -> Result<Re
 }
 
 /// Trains on the first card.
-fn cuda<B: Backend<Device = CudaDevice>>(plan: &Plan, probe: Probe) -> Result<Report, Error> {
+fn cuda<B: FusedUpdate<Device = CudaDevice>>(plan: &Plan, probe: Probe) -> Result<Report, Error> {
     let device = CudaDevice::default();
     if !plan.args().quiet {
         announce_first_start();
@@ -154,7 +154,7 @@ fn cuda<B: Backend<Device = CudaDevice>>(plan: &Plan, probe: Probe) -> Result<Re
 }
 
 /// Adds automatic differentiation with the strategy asked for.
-fn train<B: Backend>(
+fn train<B: FusedUpdate>(
     plan: &Plan,
     device: &B::Device,
     probe: &Probe,
