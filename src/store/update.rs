@@ -13,6 +13,7 @@ pub struct Operands<T> {
 
 impl<T> Operands<T> {
     /// Each operand as another form of it.
+    #[cfg_attr(not(feature = "flex"), allow(dead_code))]
     pub(crate) fn map<U>(self, mut form: impl FnMut(T) -> U) -> Operands<U> {
         Operands {
             gradient: form(self.gradient),
@@ -22,6 +23,7 @@ impl<T> Operands<T> {
     }
 
     /// The gradient, the weight, the states.
+    #[cfg_attr(not(feature = "optim"), allow(dead_code))]
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         [&self.gradient, &self.weight]
             .into_iter()

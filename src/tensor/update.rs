@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use burn_backend::tensor::FloatTensor;
 use lct_kernels::optim::Update;
 
 use super::{Form, LctTensor, Storage, View, natural_break};
@@ -10,49 +11,51 @@ use crate::store::{Operands, PackedStore};
 impl<B: PackedStore> LctTensor<B> {
     /// Does the step as one operation of the backend inside; returns the new weight and states. Where all of them rest
     /// packed, the backend is asked to leave them so.
-    pub(crate) fn update(update: &Update, mut operands: Operands<Self>) -> Vec<Self> {
+    pub(crate) fn update(update: &Update, operands: Operands<Self>) -> Vec<Self> {
         operands.iter().for_each(Self::touch);
         // A fused run ends here anyway.
         natural_break::<B>(&operands.weight.device());
-        match Self::update_packed(update, operands) {
+        let gradient = operands.gradient.dense();
+        let mut old = vec![operands.weight];
+        old.extend(operands.states);
+        let gradient = match Self::update_packed(update, gradient, &old) {
             Ok(new) => return new,
-            Err(others) => operands = others,
-        }
-        let new = B::update(update, operands.map(Self::dense));
+            Err(gradient) => gradient,
+        };
+        let mut dense = old.into_iter().map(Self::dense);
+        let operands = Operands {
+            gradient,
+            weight: dense.next().expect("the weight is there"),
+            states: dense.collect(),
+        };
+        let new = B::update(update, operands);
         new.into_iter().map(Self::new).collect()
     }
 
-    /// The step on packed forms, or the operands as they are.
+    /// The step on the packed forms of weight and states, or the gradient if they do not all rest packed.
     fn update_packed(
         update: &Update,
-        operands: Operands<Self>,
-    ) -> Result<Vec<Self>, Operands<Self>> {
+        gradient: FloatTensor<B>,
+        old: &[Self],
+    ) -> Result<Vec<Self>, FloatTensor<B>> {
+        let storages: Option<Vec<&Arc<Storage<B>>>> = old.iter().map(Self::at_rest).collect();
         // A first step makes states that have no packed form yet.
-        if update.chain.known < update.chain.states() {
-            return Err(operands);
-        }
-        let olds = operands.iter().skip(1).map(Self::at_rest);
-        let Some(olds) = olds.collect::<Option<Vec<&Arc<Storage<B>>>>>() else {
-            return Err(operands);
+        let all_exist = update.chain.known == update.chain.states();
+        let Some(storages) = storages.filter(|_| all_exist) else {
+            return Err(gradient);
         };
-        let rests = olds.iter().map(|storage| storage.packed());
-        let Some(rests) = rests.collect::<Option<Vec<_>>>() else {
-            return Err(operands);
+        let rests: Option<Vec<_>> = storages.iter().map(|storage| storage.packed()).collect();
+        let Some(rests) = rests else {
+            return Err(gradient);
         };
         let forms: Vec<&B::Packed> = rests.iter().map(|rest| rest.get()).collect();
-        let gradient = operands.gradient.clone().dense();
-        let request = olds[0].residency.request();
-        match B::update_packed(update, gradient, &forms, &request) {
-            Ok(new) => Ok(new
-                .into_iter()
-                .zip(olds)
-                .map(|(packed, old)| {
-                    let view = View::identity(&old.shape);
-                    Self(Form::Managed(Arc::new(Storage::at_rest(packed, old)), view))
-                })
-                .collect()),
-            Err(_) => Err(operands),
-        }
+        let request = storages[0].residency.request();
+        let new = B::update_packed(update, gradient, &forms, &request)?;
+        let wrap = |(packed, old): (B::Packed, &Arc<Storage<B>>)| {
+            let storage = Arc::new(Storage::at_rest(packed, old));
+            Self(Form::Managed(storage, View::identity(&old.shape)))
+        };
+        Ok(new.into_iter().zip(storages).map(wrap).collect())
     }
 
     /// The storage, if this is all of it as it is.
