@@ -2,7 +2,6 @@
 
 use cubecl::prelude::*;
 
-use super::dense::Granule;
 use super::reader::Window;
 use super::source::Source;
 use super::team::Means;
@@ -34,67 +33,43 @@ impl Feed {
         }
     }
 
-    /// The first `count` exponents of the granule of row `row`, which comes next, where pairs of BF16 have them. The loop is
-    /// not unrolled: streams of several tensors are read in turn, and the code of all finds no room in the instruction cache.
-    pub(crate) fn granule(
+    /// Moves the window on if its first word was read. An escaped exponent takes 16 bits, so where 64-bit integers look into
+    /// the whole window that is not needed before every second exponent.
+    pub(crate) fn refill(
         &self,
-        row: u32,
-        count: u32,
         streams: &Array<u32>,
         spill: &Array<u32>,
-        entries: SharedMemory<u32>,
-        #[comptime] whole: bool,
         #[comptime] means: Means,
-    ) -> Granule {
-        let mut granule = Granule::empty();
-        let raw = self.source.is_raw();
-        for pair in 0..4u32 {
-            let mut exponents = 0u32;
-            if raw {
-                if pair * 2 < count {
-                    let four = self.source.raw_word(streams, spill, row * 2 + pair / 2);
-                    let two = four >> (pair % 2 * 16);
-                    exponents = (two & 0xff) << 7 | (two & 0xff00) << 15;
-                }
-            } else if comptime!(whole) {
-                exponents = self.symbol(streams, spill, entries, 0u32, means);
-                exponents |= self.symbol(streams, spill, entries, 1u32, means) << 16;
-            } else {
-                #[unroll]
-                for symbol in 0..2u32 {
-                    if pair * 2 + symbol < count {
-                        let exponent = self.symbol(streams, spill, entries, symbol, means);
-                        exponents |= exponent << (symbol * 16);
-                    }
-                }
-            }
-            granule[0] = granule[1];
-            granule[1] = granule[2];
-            granule[2] = granule[3];
-            granule[3] = exponents;
+    ) {
+        if self.window.is_read() {
+            let next = self.next.read();
+            self.next.store(next + 1);
+            let word = self.source.word(streams, spill, next, means.has_u64);
+            self.window.advance(word);
         }
-        granule
     }
 
-    /// One exponent, the first or the second of a pair. An escaped one takes 16 bits, so where 64-bit integers look into the
-    /// whole window it need not be moved on before the second.
-    fn symbol(
-        &self,
-        streams: &Array<u32>,
-        spill: &Array<u32>,
-        entries: SharedMemory<u32>,
-        #[comptime] symbol: u32,
-        #[comptime] means: Means,
-    ) -> u32 {
-        if comptime!(symbol == 0 || !means.has_u64) {
-            if self.window.is_read() {
-                let next = self.next.read();
-                self.next.store(next + 1);
-                let word = self.source.word(streams, spill, next, means.has_u64);
-                self.window.advance(word);
-            }
-        }
+    /// The next exponent, where the lower BF16 of a pair has it. Of a raw stream it means nothing.
+    pub(crate) fn symbol(&self, entries: SharedMemory<u32>, #[comptime] means: Means) -> u32 {
         let bits = self.window.peek(means);
         self.window.first(entries[(bits >> 24) as usize], bits)
+    }
+
+    /// Whether the words hold the exponents themselves.
+    pub(crate) fn is_raw(&self) -> bool {
+        self.source.is_raw()
+    }
+
+    /// The exponents of pair `pair` in the granule of row `row` of a raw stream, where a pair of BF16 has them.
+    pub(crate) fn raw_pair(
+        &self,
+        row: u32,
+        pair: u32,
+        streams: &Array<u32>,
+        spill: &Array<u32>,
+    ) -> u32 {
+        let four = self.source.raw_word(streams, spill, row * 2 + pair / 2);
+        let two = four >> (pair % 2 * 16);
+        ((two & 0xff) << 7) | ((two & 0xff00) << 15)
     }
 }

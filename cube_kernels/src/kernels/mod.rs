@@ -33,6 +33,7 @@ pub(crate) mod step;
 pub(crate) mod team;
 pub(crate) mod tickets;
 pub(crate) mod update;
+pub(crate) mod update_block;
 pub(crate) mod update_packed;
 mod writer;
 
