@@ -33,6 +33,17 @@ pub enum HotWindow {
 ///     .with_min_elements(4096);
 /// assert!(config.validate().is_ok());
 /// ```
+///
+/// As JSON, what is missing has its default, and what is unknown is an error:
+///
+/// ```
+/// use burn_lct::{HotWindow, LctConfig};
+///
+/// let config: LctConfig = serde_json::from_str(r#"{"hot_window": {"share": 0.5}}"#)?;
+/// assert_eq!(config, LctConfig::default().with_hot_window(HotWindow::Share(0.5)));
+/// assert!(serde_json::from_str::<LctConfig>(r#"{"window": 1}"#).is_err());
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LctConfig {
@@ -112,6 +123,14 @@ impl LctConfig {
     ///
     /// # Errors
     /// Says which field is out of range, with its value and the range.
+    ///
+    /// ```
+    /// use burn_lct::{HotWindow, LctConfig};
+    ///
+    /// let config = LctConfig::default().with_hot_window(HotWindow::Share(1.5));
+    /// let error = config.validate().unwrap_err();
+    /// assert_eq!(error.to_string(), "hot_window is 1.5, but must lie between 0 and 1, both excluded");
+    /// ```
     pub fn validate(&self) -> Result<(), ConfigError> {
         if let HotWindow::Share(given) = self.hot_window
             && !(given > 0.0 && given < 1.0)

@@ -30,3 +30,8 @@ pub use optim::{LctAdamConfig, LctAdamWConfig, LctSgdConfig};
 pub use report::MemoryReport;
 pub use store::{Operands, PackRequest, PackedStore};
 pub use tensor::LctTensor;
+
+/// The guide's programs, as tests.
+#[cfg(all(doctest, feature = "flex"))]
+#[doc = include_str!("../docs/guide.md")]
+struct Guide;

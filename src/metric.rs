@@ -30,11 +30,22 @@ enum Quantity {
 /// It reads counters, from whatever thread computes metrics, and never touches the device. Its input is `()`, so it fits
 /// every model's output:
 ///
-/// ```ignore
-/// SupervisedTraining::new(dir, train, valid)
-///     .metric_train_numeric(LctMemoryMetric::resident::<Plain>(&device))
-///     .metric_train_numeric(LctMemoryMetric::ratio::<Plain>(&device))
 /// ```
+/// use burn_lct::{LctMemoryMetric, PackedStore};
+/// use burn_train::{LearningComponentsTypes, SupervisedTraining};
+///
+/// fn watch<Plain: PackedStore, LC: LearningComponentsTypes>(
+///     training: SupervisedTraining<LC>,
+///     device: &Plain::Device,
+/// ) -> SupervisedTraining<LC> {
+///     training
+///         .metric_train_numeric(LctMemoryMetric::resident::<Plain>(device))
+///         .metric_train_numeric(LctMemoryMetric::ratio::<Plain>(device))
+/// }
+/// ```
+///
+/// What it shows is the state at the moment when a batch's metrics are computed, as a rule between two steps. The peaks are in
+/// the [memory report](LctBackend::memory_report).
 #[derive(Clone)]
 pub struct LctMemoryMetric {
     name: MetricName,

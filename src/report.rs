@@ -10,6 +10,27 @@ use serde::{Deserialize, Serialize};
 /// *Logical* bytes are what plain Burn would hold: elements times two for BF16. All `peak_*` values are
 /// the largest seen since the device was first used (or since
 /// [`reset_peaks`](crate::LctBackend::reset_peaks)), each for itself.
+///
+/// It prints as a summary of four lines, and is read and written with serde:
+///
+/// ```
+/// use burn_lct::MemoryReport;
+///
+/// let report = MemoryReport {
+///     peak_resident_bytes: 65 << 20,
+///     peak_logical_bytes: 100 << 20,
+///     encoded_bytes: 3 << 20,
+///     encoded_to_bytes: 2 << 20,
+///     ..MemoryReport::default()
+/// };
+/// assert_eq!(report.ratio(), 1.5);
+/// let first = "LCT: at most 65.0 MiB resident for 100.0 MiB of BF16 tensors (35.0 % less), packed at 1.500x";
+/// assert_eq!(report.to_string().lines().next(), Some(first));
+///
+/// let json = serde_json::to_string(&report)?;
+/// assert_eq!(serde_json::from_str::<MemoryReport>(&json)?, report);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct MemoryReport {
     /// Logical bytes of the living BF16 tensors that the residency manages.
