@@ -8,7 +8,7 @@
 //! # #[cfg(feature = "flex")] {
 //! use burn::nn::{Linear, LinearConfig};
 //! use burn::optim::{GradientsParams, Optimizer, momentum::MomentumConfig};
-//! use burn::tensor::{DType, Tensor};
+//! use burn::tensor::Tensor;
 //! use burn_autodiff::Autodiff;
 //! use burn_flex::Flex;
 //! use burn_lct::{LctBackend, LctSgdConfig};
@@ -20,7 +20,7 @@
 //! let mut optim = LctSgdConfig::new()
 //!     .with_momentum(Some(MomentumConfig::new()))
 //!     .init::<Train, Linear<Train>>();
-//! let loss = model.forward(Tensor::ones([8, 64], &device)).sum();
+//! let loss = model.forward(Tensor::<Train, 2>::ones([8, 64], &device)).sum();
 //! let grads = GradientsParams::from_grads(loss.backward(), &model);
 //! let model = optim.step(0.01, model, grads);
 //! # let _ = model;
