@@ -66,3 +66,55 @@ impl Budget {
         (excess.bytes > 0 && excess.at_most > 0).then_some(excess)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// Books with so many MiB of living tensors, of which `dense` are in the window and the rest is not stored.
+    fn stats(logical: u64, dense: u64) -> Stats {
+        let stats = Stats::default();
+        stats.logical.add(logical * MIB);
+        stats.window_add(dense * MIB);
+        stats
+    }
+
+    #[test]
+    fn a_share_is_of_the_most_that_ever_lived() {
+        let budget = Budget(HotWindow::Share(0.5));
+        let stats = stats(1600, 1000);
+        let excess = budget.excess(&stats, 0, 0).unwrap();
+        assert_eq!((excess.bytes, excess.at_most), (200 * MIB, 900 * MIB));
+        assert!((excess.freed - (1.0 - 1.0 / 1.4)).abs() < 1e-9);
+        // With half of them gone the limit stays.
+        stats.logical.sub(800 * MIB);
+        stats.window_sub(300 * MIB);
+        assert_eq!(budget.excess(&stats, 0, 0), None);
+    }
+
+    #[test]
+    fn what_is_going_to_be_made_counts_before_it_is_there() {
+        let budget = Budget(HotWindow::Share(0.5));
+        let stats = stats(1600, 700);
+        assert_eq!(budget.excess(&stats, 100 * MIB, 0), None);
+        let excess = budget.excess(&stats, 300 * MIB, 0).unwrap();
+        assert_eq!(excess.bytes, 200 * MIB);
+    }
+
+    #[test]
+    fn a_device_that_runs_short_has_its_way() {
+        for budget in [HotWindow::Share(0.9), HotWindow::Bytes(600 * MIB)].map(Budget) {
+            let stats = stats(1600, 700);
+            let wanted = 400 * MIB;
+            let excess = budget.excess(&stats, 0, wanted).unwrap();
+            assert_eq!(excess.bytes, wanted);
+            // But what is used at once stays.
+            assert_eq!(excess.at_most, 700 * MIB - budget.floor(&stats));
+        }
+        let nothing_dense = stats(1600, 50);
+        let budget = Budget(HotWindow::Share(0.9));
+        assert_eq!(budget.excess(&nothing_dense, 0, 400 * MIB), None);
+    }
+}

@@ -1,8 +1,9 @@
 //! What is dense and what is packed: one manager per device.
 //!
-//! Every fresh BF16 tensor enters the *hot window*. When the window holds more than its budget, the tensors that were
-//! not used for longest are packed. So what dies young dies dense and costs nothing. Decoded copies are entries of
-//! the same window whose eviction is free.
+//! Every fresh BF16 tensor enters the *hot window*. When the [budget](budget) is exceeded, tensors go to rest: those that
+//! can be computed again, then those that were not used for longest. So what dies young dies dense and costs nothing.
+//! Decoded copies are entries of the same window whose eviction is free. A lazy backend's tensors go to rest at natural
+//! breaks only, so what is made between two of them is [predicted](growth).
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -20,11 +21,13 @@ use crate::tensor::{Evicted, Held, Storage};
 mod budget;
 mod defer;
 mod growth;
+mod leaving;
 mod window;
 
-use budget::{Budget, Excess};
+use budget::Budget;
 pub(crate) use defer::defer_evictions;
 use growth::Growth;
+use leaving::Leaving;
 use window::Window;
 
 /// What is expected to be made after a natural break of which nothing is known, in tensors as large as the largest.
@@ -266,69 +269,6 @@ impl<B: PackedStore> Residency<B> {
             spill_reserve: self.budget.spill_reserve(&self.config, &self.stats),
             stats: self.stats.clone(),
         }
-    }
-}
-
-/// What leaves the window in one go.
-struct Leaving<B: PackedStore> {
-    excess: Excess,
-    /// The bytes that are made up for.
-    made_up: f64,
-    /// The dense bytes that leave.
-    dense: u64,
-    /// Those to be packed, each once. They outlive the hand-overs that lock them.
-    storages: Vec<Arc<Storage<B>>>,
-}
-
-impl<B: PackedStore> Leaving<B> {
-    fn new(excess: Excess) -> Self {
-        Self {
-            excess,
-            made_up: 0.0,
-            dense: 0,
-            storages: Vec::new(),
-        }
-    }
-
-    fn goes_on(&self) -> bool {
-        self.made_up < self.excess.bytes as f64 && self.dense < self.excess.at_most
-    }
-
-    /// Lets a storage go that can be computed again. Returns whether it can.
-    ///
-    /// With a lazy backend, dense operands are lifted out of the stream: asking for them through it would cut its plans in
-    /// another place than plain Burn does.
-    fn derive(&mut self, storage: &Arc<Storage<B>>) -> bool {
-        let Some(derivation) = storage.derivation() else {
-            return false;
-        };
-        let dense = |operand: &&Arc<Storage<B>>| B::LAZY && operand.held() == Held::Dense;
-        let operands: Vec<_> = derivation.operands().filter(dense).cloned().collect();
-        if !operands.iter().all(|operand| operand.evictable()) || !storage.derive(derivation) {
-            return false;
-        }
-        operands.iter().for_each(|operand| operand.lift());
-        self.made_up += storage.bytes() as f64;
-        self.dense += storage.bytes();
-        true
-    }
-
-    fn pack(&mut self, storage: Arc<Storage<B>>) {
-        if self
-            .storages
-            .iter()
-            .any(|known| Arc::ptr_eq(known, &storage))
-        {
-            return;
-        }
-        let share = match storage.held() {
-            Held::Nothing => return,
-            Held::Copy => 1.0,
-            Held::Dense => self.excess.freed,
-        };
-        self.made_up += share * storage.bytes() as f64;
-        self.dense += storage.bytes();
-        self.storages.push(storage);
     }
 }
 
