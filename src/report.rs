@@ -118,12 +118,18 @@ impl std::fmt::Display for MemoryReport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         const MIB: f64 = (1 << 20) as f64;
         let mib = |bytes: u64| bytes as f64 / MIB;
+        // Where little lives, packed forms and their decoded copies may take more together than the tensors would.
+        let saved = match self.peak_logical_bytes {
+            0 => 0.0,
+            logical => 1.0 - self.peak_resident_bytes as f64 / logical as f64,
+        };
         writeln!(
             f,
-            "LCT: at most {:.1} MiB resident for {:.1} MiB of BF16 tensors ({:.1} % less), packed at {:.3}x",
+            "LCT: at most {:.1} MiB resident for {:.1} MiB of BF16 tensors ({:.1} % {}), packed at {:.3}x",
             mib(self.peak_resident_bytes),
             mib(self.peak_logical_bytes),
-            100.0 * (1.0 - self.peak_resident_bytes as f64 / self.peak_logical_bytes.max(1) as f64),
+            100.0 * saved.abs(),
+            if saved < 0.0 { "more" } else { "less" },
             self.ratio(),
         )?;
         writeln!(
@@ -468,5 +474,25 @@ impl Drop for Footprint {
         self.stats.spill.sub(spill);
         self.stats.kept_dense.sub(dense);
         self.stats.resident.sub(packed + spill + dense);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_summary_says_whether_memory_was_saved() {
+        let first_line = |peak_resident_bytes, peak_logical_bytes| {
+            let report = MemoryReport {
+                peak_resident_bytes,
+                peak_logical_bytes,
+                ..MemoryReport::default()
+            };
+            report.to_string().lines().next().unwrap().to_owned()
+        };
+        assert!(first_line(3 << 20, 4 << 20).contains("(25.0 % less)"));
+        assert!(first_line(5 << 20, 4 << 20).contains("(25.0 % more)"));
+        assert!(first_line(0, 0).contains("(0.0 % less)"));
     }
 }

@@ -61,6 +61,9 @@ impl PackRequest {
 /// Implemented for `Flex`, `CubeBackend` and `Fusion<CubeBackend>`, and by nobody else: what a [`PackRequest`] holds is
 /// this crate's. User code needs it only as the bound of a function that is generic over
 /// [`LctBackend`](crate::LctBackend)'s parameter.
+#[diagnostic::on_unimplemented(
+    note = "`LctBackend` goes around Flex and CubeCL's backends: turn on burn-lct's feature for yours (`flex`, `cuda`, `wgpu` or `rocm`), and write `Autodiff<LctBackend<B>>`, not `LctBackend<Autodiff<B>>`"
+)]
 pub trait PackedStore: Backend {
     /// A tensor in packed form, with what is needed to give it back in the memory layout it had.
     ///
