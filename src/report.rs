@@ -86,7 +86,8 @@ pub struct MemoryReport {
     pub failed_encodes: u64,
     /// Float tensors of another type than BF16 that passed through untouched.
     pub passed_other_dtype: u64,
-    /// BF16 tensors below `min_elements`, or beyond what one packed form can hold, that passed through untouched.
+    /// BF16 tensors of fewer than 1,024 elements (or `min_elements`, if that is less), or beyond what one packed form can
+    /// hold, that passed through untouched.
     pub passed_small: u64,
     /// Int and bool tensors that operations returned, alone or beside a float tensor; they are never touched.
     pub passed_int_bool: u64,
@@ -170,12 +171,15 @@ impl std::fmt::Display for MemoryReport {
 pub(crate) struct Gauge {
     now: AtomicU64,
     peak: AtomicU64,
+    /// The highest ever, which resetting the peak leaves.
+    most: AtomicU64,
 }
 
 impl Gauge {
     pub(crate) fn add(&self, amount: u64) {
         let now = self.now.fetch_add(amount, Relaxed) + amount;
         self.peak.fetch_max(now, Relaxed);
+        self.most.fetch_max(now, Relaxed);
     }
 
     pub(crate) fn sub(&self, amount: u64) {
@@ -188,6 +192,11 @@ impl Gauge {
 
     pub(crate) fn peak(&self) -> u64 {
         self.peak.load(Relaxed)
+    }
+
+    /// The highest that it ever was, on which decisions rest.
+    pub(crate) fn most(&self) -> u64 {
+        self.most.load(Relaxed)
     }
 
     fn reset_peak(&self) {

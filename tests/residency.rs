@@ -57,6 +57,7 @@ fn residency() {
     special_values_survive();
     what_is_cheap_is_computed_again();
     what_lost_its_operands_is_packed();
+    what_would_keep_more_alive_is_packed();
     no_more_than_two_operations_are_done_again();
     nothing_is_left();
 }
@@ -227,22 +228,23 @@ fn plain(tensor: &Tensor<B, 2>) -> Tensor<Flex, 2> {
 
 fn what_is_cheap_is_computed_again() {
     let before = report();
-    // As softmax does it; with the divisor in full, lest it be too small to be managed.
-    let (shifted, divisor) = (fresh(), fresh());
+    // As softmax does it, along rows that are short enough for their sums to be managed.
+    let shifted = fresh().reshape([2048, 16]);
     let exponential = shifted.clone().exp();
-    let quotient = exponential.clone() / divisor.clone();
-    let rectified = burn::tensor::activation::relu(divisor.clone());
+    let sum = exponential.clone().sum_dim(1);
+    let quotient = exponential.clone() / sum.clone();
+    let rectified = burn::tensor::activation::relu(shifted.clone());
     let expected = [
         plain(&shifted).exp(),
-        plain(&shifted).exp() / plain(&divisor),
-        burn::tensor::activation::relu(plain(&divisor)),
+        plain(&shifted).exp() / plain(&sum),
+        burn::tensor::activation::relu(plain(&shifted)),
     ]
     .map(Tensor::into_data);
     let pressure = pressure();
     let full = report();
     assert_eq!(full.derived_bytes - before.derived_bytes, 3 * 64 * KIB);
     // The operands go on living after their owner is gone.
-    drop((shifted, divisor));
+    drop((shifted, sum));
     let results = [(1, &quotient), (0, &exponential), (2, &rectified)];
     for (index, result) in results {
         assert_eq!(bits(result), expected[index]);
@@ -269,6 +271,17 @@ fn what_lost_its_operands_is_packed() {
     assert_eq!(after.derived_bytes, before.derived_bytes);
     assert!(after.encodes > before.encodes);
     assert_eq!(bits(&exponential), expected);
+}
+
+fn what_would_keep_more_alive_is_packed() {
+    let before = report();
+    let (a, b) = (fresh(), fresh());
+    let quotient = a.clone() / b.clone();
+    let expected = bits(&quotient);
+    let _pressure = pressure();
+    assert_eq!(report().derived_bytes, before.derived_bytes);
+    drop((a, b));
+    assert_eq!(bits(&quotient), expected);
 }
 
 fn no_more_than_two_operations_are_done_again() {

@@ -30,7 +30,7 @@ pub(super) struct Excess {
 impl Budget {
     /// The bytes that unread encode statuses may reserve: as configured, but no large part of what a small program uses.
     pub(super) fn spill_reserve(&self, config: &LctConfig, stats: &Stats) -> u64 {
-        let share = (stats.logical.peak() / RESERVE_PARTS).max(LEAST_RESERVE);
+        let share = (stats.logical.most() / RESERVE_PARTS).max(LEAST_RESERVE);
         config.spill_reserve.min(share)
     }
 
@@ -38,7 +38,7 @@ impl Budget {
     pub(super) fn floor(&self, stats: &Stats) -> u64 {
         match self.0 {
             HotWindow::Bytes(limit) => limit,
-            HotWindow::Share(_) => stats.logical.peak() / FLOOR_PARTS,
+            HotWindow::Share(_) => stats.logical.most() / FLOOR_PARTS,
         }
     }
 
@@ -54,7 +54,7 @@ impl Budget {
                 at_most,
             },
             HotWindow::Share(share) => {
-                let limit = (stats.logical.peak() as f64 * share) as u64;
+                let limit = (stats.logical.most() as f64 * share) as u64;
                 Excess {
                     bytes: (stats.managed_now() + rise).saturating_sub(limit),
                     freed: 1.0 - 1.0 / ratio,

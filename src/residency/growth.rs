@@ -20,6 +20,8 @@ pub(super) struct Growth {
     summit: Option<Summit>,
     /// Whether the summit of this step has been passed.
     passed: bool,
+    /// Breaks since the summit was met.
+    since: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -50,6 +52,14 @@ impl Growth {
                     highest: level + rise,
                 });
             }
+        }
+        // One that does not come again was not of a step that repeats.
+        self.since += 1;
+        if self.summit.is_some_and(|summit| summit.logical == logical) {
+            self.since = 0;
+        } else if self.since > 4 * self.risen.len() {
+            self.summit = None;
+            self.since = 0;
         }
         let known = self.risen.get(&logical).copied()?;
         let Some(summit) = self.summit else {
@@ -88,6 +98,25 @@ mod tests {
         assert_eq!(step(), [None; 4]);
         // 110 rise at the summit, and count before it too.
         assert_eq!(step(), [Some(110), Some(110), Some(0), Some(110)]);
+    }
+
+    #[test]
+    fn a_summit_that_does_not_come_again_is_forgotten() {
+        let mut growth = Growth::default();
+        let mut at = |logical, level, highest| {
+            let rise = growth.at_break(logical, highest);
+            growth.leave(logical, level);
+            rise
+        };
+        at(900, 900, 0);
+        at(100, 90, 5000);
+        at(200, 180, 90);
+        assert_eq!(at(100, 90, 200), Some(4100), "the summit is still ahead");
+        for _ in 0..20 {
+            at(200, 180, 90);
+            at(100, 90, 200);
+        }
+        assert_eq!(at(200, 180, 90), Some(20));
     }
 
     #[test]

@@ -13,6 +13,8 @@ pub(super) struct Leaving<B: PackedStore> {
     made_up: f64,
     /// The dense bytes that leave.
     dense: u64,
+    /// Those that are lifted and released.
+    pub(super) batch: B::Batch,
     /// Those to be packed, each once. They outlive the hand-overs that lock them.
     pub(super) storages: Vec<Arc<Storage<B>>>,
 }
@@ -23,6 +25,7 @@ impl<B: PackedStore> Leaving<B> {
             excess,
             made_up: 0.0,
             dense: 0,
+            batch: B::Batch::default(),
             storages: Vec::new(),
         }
     }
@@ -33,18 +36,30 @@ impl<B: PackedStore> Leaving<B> {
 
     /// Lets a storage go that can be computed again. Returns whether it can.
     ///
-    /// With a lazy backend, dense operands are lifted out of the stream: asking for them through it would cut its plans in
-    /// another place than plain Burn does.
+    /// Dense operands are lifted: they will not be derived themselves, so that no chain grows longer than it is now; and with
+    /// a lazy backend asking for them through the stream would cut its plans in another place than plain Burn does.
     pub(super) fn derive(&mut self, storage: &Arc<Storage<B>>) -> bool {
+        if storage.held() != Held::Dense || !storage.is_here() {
+            return false;
+        }
         let Some(derivation) = storage.derivation() else {
             return false;
         };
-        let dense = |operand: &&Arc<Storage<B>>| B::LAZY && operand.held() == Held::Dense;
-        let operands: Vec<_> = derivation.operands().filter(dense).cloned().collect();
-        if !operands.iter().all(|operand| operand.evictable()) || !storage.derive(derivation) {
+        let dense = |operand: &&Arc<Storage<B>>| operand.held() == Held::Dense;
+        if !derivation
+            .operands()
+            .filter(dense)
+            .all(|operand| operand.is_here())
+        {
             return false;
         }
-        operands.iter().for_each(|operand| operand.lift());
+        // Before the result goes, or another thread could ask for it in between.
+        derivation
+            .operands()
+            .for_each(|operand| operand.lift(&mut self.batch));
+        if !storage.derive(&mut self.batch, derivation) {
+            return false;
+        }
         self.made_up += storage.bytes() as f64;
         self.dense += storage.bytes();
         true

@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
-use burn_backend::tensor::{Device, FloatTensor};
+use burn_backend::tensor::Device;
 use burn_backend::{DType, DeviceOps};
 
 use crate::config::LctConfig;
@@ -131,7 +131,7 @@ impl<B: PackedStore> Residency<B> {
         // Of a first step nothing is known. Where most is made, its largest tensors are a few of the same size.
         let rise = known.unwrap_or_else(|| UNKNOWN_RISE * self.stats.largest());
         let shortage = self.shortage(device);
-        let part = self.stats.logical.peak() / SETTLE_PARTS;
+        let part = self.stats.logical.most() / SETTLE_PARTS;
         if (shortage > 0 || known.is_some_and(|rise| rise > part))
             && self.stats.reserved_now() > part
         {
@@ -157,7 +157,7 @@ impl<B: PackedStore> Residency<B> {
     fn shortage(&self, device: &Device<B>) -> u64 {
         let entered = self.stats.entered();
         let since = entered.saturating_sub(self.asked.load(Relaxed));
-        if since < self.stats.logical.peak() / ASK_PARTS {
+        if since < self.stats.logical.most() / ASK_PARTS {
             return 0;
         }
         self.asked.store(entered, Relaxed);
@@ -197,9 +197,7 @@ impl<B: PackedStore> Residency<B> {
             let Some(storage) = self.window().pop_cheap(young) else {
                 break;
             };
-            if storage.held() == Held::Dense && storage.evictable() {
-                leaving.derive(&storage);
-            }
+            leaving.derive(&storage);
         }
         let mut refused = Vec::new();
         while leaving.goes_on() {
@@ -210,7 +208,8 @@ impl<B: PackedStore> Residency<B> {
                 continue;
             }
             if storage.evictable() {
-                if !leaving.derive(&storage) && self.packs(&storage) {
+                let copy = storage.held() == Held::Copy;
+                if copy || !leaving.derive(&storage) && self.packs(&storage) {
                     leaving.pack(storage);
                 }
             } else {
@@ -220,45 +219,41 @@ impl<B: PackedStore> Residency<B> {
         for storage in &refused {
             self.window().push(storage);
         }
-        self.let_go(&leaving.storages);
+        self.let_go(leaving);
     }
 
-    /// Packs the tensors of storages that hold one, and drops the copies of the others.
-    fn let_go(&self, storages: &[Arc<Storage<B>>]) {
-        let (mut handed_over, mut tensors) = (Vec::new(), Vec::new());
-        for storage in storages {
+    /// Packs the tensors of storages that hold one, drops the copies of the others, and submits what a lazy backend gathered.
+    fn let_go(&self, leaving: Leaving<B>) {
+        let Leaving {
+            storages,
+            mut batch,
+            ..
+        } = leaving;
+        let request = self.request();
+        let _span = tracing::trace_span!("lct_encode", tensors = storages.len()).entered();
+        // Locked until what was gathered is queued, as nobody can ask for it before.
+        let mut handed_over = Vec::new();
+        for storage in &storages {
             match storage.evict() {
                 Evicted::Nothing => {}
-                Evicted::HandedOver(hand_over, tensor) if B::LAZY => {
+                Evicted::HandedOver(mut hand_over, tensor) if B::LAZY => {
+                    hand_over.finish(B::pack(&mut batch, tensor, &request));
                     handed_over.push(hand_over);
-                    tensors.push(tensor);
                 }
                 // Encoded at once, one after the other: only one of them is there in both forms at a time.
                 Evicted::HandedOver(hand_over, tensor) => {
                     let storage = hand_over.keep(&tensor);
-                    for packed in self.pack(vec![tensor]) {
-                        storage.replace(packed);
-                    }
+                    storage.replace(B::pack(&mut batch, tensor, &request));
                 }
             }
         }
-        // Queued as one operation that consumes the tensors, so that each is freed as soon as it is encoded.
-        if !tensors.is_empty() {
-            let packed = self.pack(tensors);
-            for (hand_over, packed) in handed_over.into_iter().zip(packed) {
-                hand_over.finish(packed);
-            }
-        }
+        B::submit(batch);
+        drop(handed_over);
     }
 
     /// Whether the tensor is large enough to be packed.
     fn packs(&self, storage: &Storage<B>) -> bool {
         storage.shape.num_elements() >= self.config.min_elements
-    }
-
-    fn pack(&self, tensors: Vec<FloatTensor<B>>) -> Vec<B::Packed> {
-        let _span = tracing::trace_span!("lct_encode", tensors = tensors.len()).entered();
-        B::pack(tensors, &self.request())
     }
 
     /// What an encode for this device needs.

@@ -63,6 +63,7 @@ where
     type Eager = Self;
     type Layout = Metadata;
     type Lifted = CubeTensor<R>;
+    type Batch = ();
 
     const LAZY: bool = false;
 
@@ -107,11 +108,8 @@ where
         pages::use_exact_pages::<R>(device, again);
     }
 
-    fn pack(tensors: Vec<FloatTensor<Self>>, request: &PackRequest) -> Vec<CubePacked<R>> {
-        tensors
-            .into_iter()
-            .map(|tensor| CubePacked::pack(tensor, request))
-            .collect()
+    fn pack((): &mut (), tensor: CubeTensor<R>, request: &PackRequest) -> CubePacked<R> {
+        CubePacked::pack(tensor, request)
     }
 
     fn unpack(packed: &CubePacked<R>) -> FloatTensor<Self> {
@@ -126,7 +124,7 @@ where
         tensor
     }
 
-    fn lift(tensor: CubeTensor<R>) -> CubeTensor<R> {
+    fn lift((): &mut (), tensor: CubeTensor<R>) -> CubeTensor<R> {
         tensor
     }
 
@@ -134,7 +132,7 @@ where
         tensor.clone()
     }
 
-    fn release(tensor: CubeTensor<R>) -> Metadata {
+    fn release((): &mut (), tensor: CubeTensor<R>) -> Metadata {
         *tensor.meta
     }
 

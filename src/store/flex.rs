@@ -32,14 +32,12 @@ impl PackedStore for Flex {
     type Eager = Self;
     type Layout = ();
     type Lifted = FlexTensor;
+    type Batch = ();
 
     const LAZY: bool = false;
 
-    fn pack(tensors: Vec<FloatTensor<Self>>, request: &PackRequest) -> Vec<FlexPacked> {
-        tensors
-            .into_iter()
-            .map(|tensor| pack_one(tensor, request))
-            .collect()
+    fn pack((): &mut (), tensor: FlexTensor, request: &PackRequest) -> FlexPacked {
+        pack_one(tensor, request)
     }
 
     fn again(op: Cheap, operands: Vec<FlexTensor>) -> FlexTensor {
@@ -77,7 +75,7 @@ impl PackedStore for Flex {
         tensor
     }
 
-    fn lift(tensor: FlexTensor) -> FlexTensor {
+    fn lift((): &mut (), tensor: FlexTensor) -> FlexTensor {
         tensor
     }
 
@@ -89,7 +87,7 @@ impl PackedStore for Flex {
         tensor.is_contiguous()
     }
 
-    fn release(_tensor: FlexTensor) {}
+    fn release((): &mut (), _tensor: FlexTensor) {}
 
     fn lay_out(tensor: FlexTensor, (): &()) -> FlexTensor {
         if tensor.is_contiguous() {

@@ -3,7 +3,7 @@
 //! burn-fusion keeps operations in a lazy stream and compiles runs of them into one kernel. In such a kernel the
 //! compiler may contract a multiplication and an addition, so a run that is cut elsewhere gives other bits. Hence:
 //!
-//! - **Packing** is a custom operation, one for a batch of tensors. The residency asks for it at *natural breaks*,
+//! - **Going to rest** (packing, lifting, releasing) is a custom operation, one for a batch of tensors. The residency asks for it at *natural breaks*,
 //!   beside matrix products, where the run before is closed anyway; and the tensors are the ones that were not used for
 //!   longest, whose producers have long been executed.
 //! - **Unpacking** leaves no trace in the stream: the decode kernel runs at once, its output is registered as a handle,
@@ -32,6 +32,9 @@ use crate::per_device;
 type Client<R> = GlobalFusionClient<FusionCubeRuntime<R>>;
 pub(super) type Slot<R> = Arc<OnceLock<CubePacked<R>>>;
 
+/// How often, a millisecond apart, an operation is looked for that another thread is about to queue.
+const MOST_TRIES: u32 = 10_000;
+
 /// What an operation of a stream leaves, once it has been executed.
 pub struct Pending<T, R: CubeRuntime> {
     client: Client<R>,
@@ -50,13 +53,24 @@ impl<T, R: CubeRuntime> Pending<T, R> {
     }
 
     fn get(&self) -> &T {
-        self.slot.get().unwrap_or_else(|| {
-            // It is still in the queue.
+        let found = || self.slot.get();
+        if let Some(found) = found() {
+            return found;
+        }
+        // The server may only lag behind. A stream in which nothing is queued waits for it and cuts no plans.
+        let idle = Shells::<R>::of(self.client.device()).stream;
+        idle.executes(|| self.client.sync(|| ()));
+        for _ in 0..MOST_TRIES {
+            if let Some(found) = found() {
+                return found;
+            }
+            // It is still in the queue, or about to be put there by another thread.
             self.stream.executes(|| self.client.sync(|| ()));
-            self.slot
-                .get()
-                .expect("a drained stream has executed its operations")
-        })
+            if found().is_none() {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+        }
+        panic!("an operation that was gathered was never queued: the thread that did so panicked");
     }
 }
 
@@ -77,6 +91,7 @@ where
     type Eager = CubeBackend<R, F, I, BT>;
     type Layout = Pending<Metadata, R>;
     type Lifted = Pending<CubeTensor<R>, R>;
+    type Batch = FusionBatch<R>;
 
     const LAZY: bool = true;
 
@@ -133,38 +148,20 @@ where
         CubeBackend::<R, F, I, BT>::claim(device, again);
     }
 
-    fn pack(tensors: Vec<FloatTensor<Self>>, request: &PackRequest) -> Vec<FusionPacked<R>> {
-        let Some(first) = tensors.first() else {
-            return Vec::new();
-        };
-        let client = first.client.clone();
-        let packed: Vec<FusionPacked<R>> = tensors
-            .iter()
-            .map(|tensor| FusionPacked {
-                shape: tensor.shape.clone(),
-                packed: Pending::new(&client),
-            })
-            .collect();
-        let streams = OperationStreams::with_inputs(&tensors);
-        let inputs: Vec<TensorIr> = tensors.into_iter().map(FusionTensor::into_ir).collect();
-        inputs
-            .iter()
-            .for_each(|input| request.stats.queue_add(bytes(input)));
-        let operation = Pack::<CubeBackend<R, F, I, BT>, R> {
-            inputs: inputs.clone(),
-            slots: packed
-                .iter()
-                .map(|packed| packed.packed.slot.clone())
-                .collect(),
-            request: request.clone(),
-            backend: PhantomData,
-        };
-        client.register(
-            streams,
-            OperationIr::Custom(CustomOpIr::new("lct_pack", &inputs, &[])),
-            operation,
-        );
-        packed
+    fn pack(
+        batch: &mut FusionBatch<R>,
+        tensor: FloatTensor<Self>,
+        request: &PackRequest,
+    ) -> FusionPacked<R> {
+        let shape = tensor.shape.clone();
+        request.stats.queue_add(bytes(&shape));
+        let fate = |slot| Fate::Pack(slot, request.clone());
+        let packed = batch.add(tensor, fate);
+        FusionPacked { shape, packed }
+    }
+
+    fn submit(batch: FusionBatch<R>) {
+        batch.register::<CubeBackend<R, F, I, BT>>();
     }
 
     fn unpack(packed: &FusionPacked<R>) -> CubeTensor<R> {
@@ -187,16 +184,16 @@ where
         client.resolve_tensor_float::<CubeBackend<R, F, I, BT>>(tensor)
     }
 
-    fn lift(tensor: FloatTensor<Self>) -> Self::Lifted {
-        consume::<CubeBackend<R, F, I, BT>, R, _>("lct_lift", tensor, |tensor| tensor)
+    fn lift(batch: &mut FusionBatch<R>, tensor: FloatTensor<Self>) -> Self::Lifted {
+        batch.add(tensor, Fate::Lift)
     }
 
     fn lifted(tensor: &Self::Lifted) -> CubeTensor<R> {
         tensor.get().clone()
     }
 
-    fn release(tensor: FloatTensor<Self>) -> Self::Layout {
-        consume::<CubeBackend<R, F, I, BT>, R, _>("lct_release", tensor, |tensor| *tensor.meta)
+    fn release(batch: &mut FusionBatch<R>, tensor: FloatTensor<Self>) -> Self::Layout {
+        batch.add(tensor, Fate::Release)
     }
 
     fn lay_out(tensor: CubeTensor<R>, layout: &Self::Layout) -> CubeTensor<R> {
@@ -236,96 +233,107 @@ where
     }
 }
 
-/// Takes a tensor out of the stream and leaves what `keep` makes of it.
-fn consume<B, R, T>(
-    name: &'static str,
-    tensor: FusionTensor<FusionCubeRuntime<R>>,
-    keep: fn(CubeTensor<R>) -> T,
-) -> Pending<T, R>
-where
-    R: CubeRuntime,
-    B: BackendIr<Handle = FusionHandle<FusionCubeRuntime<R>>, FloatTensorPrimitive = CubeTensor<R>>,
-    T: Send + Sync + 'static,
-{
-    let pending = Pending::new(&tensor.client);
-    let streams = OperationStreams::with_inputs([&tensor]);
-    let input = tensor.into_ir();
-    let operation = Consume::<B, R, T> {
-        input: input.clone(),
-        keep,
-        slot: pending.slot.clone(),
-        backend: PhantomData,
-    };
-    pending.client.register(
-        streams,
-        OperationIr::Custom(CustomOpIr::new(name, &[input], &[])),
-        operation,
-    );
-    pending
+/// What happens to a tensor that goes to rest, and where it is left.
+enum Fate<R: CubeRuntime> {
+    /// It is kept, outside of the stream.
+    Lift(Arc<OnceLock<CubeTensor<R>>>),
+    /// Nothing but its layout is kept.
+    Release(Arc<OnceLock<Metadata>>),
+    Pack(Slot<R>, PackRequest),
 }
 
-struct Consume<B, R: CubeRuntime, T> {
-    input: TensorIr,
-    keep: fn(CubeTensor<R>) -> T,
-    slot: Arc<OnceLock<T>>,
+/// The tensors that go to rest at one natural break.
+pub struct FusionBatch<R: CubeRuntime> {
+    tensors: Vec<FusionTensor<FusionCubeRuntime<R>>>,
+    fates: Vec<Fate<R>>,
+}
+
+impl<R: CubeRuntime> Default for FusionBatch<R> {
+    fn default() -> Self {
+        Self {
+            tensors: Vec::new(),
+            fates: Vec::new(),
+        }
+    }
+}
+
+impl<R: CubeRuntime> FusionBatch<R> {
+    fn add<T>(
+        &mut self,
+        tensor: FusionTensor<FusionCubeRuntime<R>>,
+        fate: impl FnOnce(Arc<OnceLock<T>>) -> Fate<R>,
+    ) -> Pending<T, R> {
+        let pending = Pending::new(&tensor.client);
+        self.fates.push(fate(pending.slot.clone()));
+        self.tensors.push(tensor);
+        pending
+    }
+
+    /// Queues all of it as one operation that consumes the tensors, so that each is freed as soon as it is encoded.
+    fn register<B>(self)
+    where
+        B: BackendIr<
+                Handle = FusionHandle<FusionCubeRuntime<R>>,
+                FloatTensorPrimitive = CubeTensor<R>,
+            >,
+    {
+        let Some(first) = self.tensors.first() else {
+            return;
+        };
+        let client = first.client.clone();
+        let streams = OperationStreams::with_inputs(&self.tensors);
+        let inputs: Vec<TensorIr> = (self.tensors.into_iter())
+            .map(FusionTensor::into_ir)
+            .collect();
+        let description = CustomOpIr::new("lct_rest", &inputs, &[]);
+        let operation = GoToRest::<B, R> {
+            inputs,
+            fates: self.fates,
+            backend: PhantomData,
+        };
+        client.register(streams, OperationIr::Custom(description), operation);
+    }
+}
+
+/// Takes the tensors of a batch out of the stream, in order.
+struct GoToRest<B, R: CubeRuntime> {
+    inputs: Vec<TensorIr>,
+    fates: Vec<Fate<R>>,
     backend: PhantomData<B>,
 }
 
-impl<B, R, T> Operation<FusionCubeRuntime<R>> for Consume<B, R, T>
+impl<B, R> Operation<FusionCubeRuntime<R>> for GoToRest<B, R>
 where
     R: CubeRuntime,
     B: BackendIr<Handle = FusionHandle<FusionCubeRuntime<R>>, FloatTensorPrimitive = CubeTensor<R>>,
-    T: Send + Sync + 'static,
 {
     fn execute(&self, handles: &mut HandleContainer<FusionHandle<FusionCubeRuntime<R>>>) {
-        let tensor = handles.get_float_tensor::<B>(&self.input);
-        self.slot.get_or_init(|| (self.keep)(tensor));
-    }
-}
-
-impl<B, R: CubeRuntime, T> std::fmt::Debug for Consume<B, R, T> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Consume")
-            .field("input", &self.input)
-            .finish_non_exhaustive()
-    }
-}
-
-/// Takes the dense tensors out of the stream and packs them.
-struct Pack<B, R: CubeRuntime> {
-    inputs: Vec<TensorIr>,
-    slots: Vec<Slot<R>>,
-    request: PackRequest,
-    backend: PhantomData<B>,
-}
-
-impl<R, F, I, BT> Operation<FusionCubeRuntime<R>> for Pack<CubeBackend<R, F, I, BT>, R>
-where
-    R: CubeRuntime,
-    F: FloatElement,
-    I: IntElement,
-    BT: BoolElement,
-{
-    fn execute(
-        &self,
-        handles: &mut HandleContainer<<CubeBackend<R, F, I, BT> as BackendIr>::Handle>,
-    ) {
-        for (input, slot) in self.inputs.iter().zip(&self.slots) {
-            let tensor = handles.get_float_tensor::<CubeBackend<R, F, I, BT>>(input);
-            slot.get_or_init(|| CubePacked::pack(tensor, &self.request));
-            self.request.stats.queue_sub(bytes(input));
+        for (input, fate) in self.inputs.iter().zip(&self.fates) {
+            let tensor = handles.get_float_tensor::<B>(input);
+            match fate {
+                Fate::Lift(slot) => {
+                    slot.get_or_init(|| tensor);
+                }
+                Fate::Release(slot) => {
+                    slot.get_or_init(|| *tensor.meta);
+                }
+                Fate::Pack(slot, request) => {
+                    slot.get_or_init(|| CubePacked::pack(tensor, request));
+                    request.stats.queue_sub(bytes(&input.shape));
+                }
+            }
         }
     }
 }
 
 /// Logical bytes of a BF16 tensor.
-fn bytes(tensor: &TensorIr) -> u64 {
-    2 * tensor.shape.num_elements() as u64
+fn bytes(shape: &Shape) -> u64 {
+    2 * shape.num_elements() as u64
 }
 
-impl<B, R: CubeRuntime> std::fmt::Debug for Pack<B, R> {
+impl<B, R: CubeRuntime> std::fmt::Debug for GoToRest<B, R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pack")
+        f.debug_struct("GoToRest")
             .field("inputs", &self.inputs)
             .finish_non_exhaustive()
     }
@@ -403,4 +411,70 @@ struct Nothing;
 
 impl<R: CubeRuntime> Operation<FusionCubeRuntime<R>> for Nothing {
     fn execute(&self, _handles: &mut HandleContainer<FusionHandle<FusionCubeRuntime<R>>>) {}
+}
+
+#[cfg(all(test, feature = "wgpu"))]
+mod tests {
+    use burn_backend::ops::FloatTensorOps;
+    use burn_backend::{TensorData, TensorMetadata};
+    use burn_wgpu::{Wgpu, WgpuDevice};
+    use half::bf16;
+    use lct_kernels::CodecConfig;
+
+    use super::*;
+    use crate::report::Stats;
+
+    type B = Wgpu<f32, i32, u32>;
+
+    fn data(seed: usize) -> TensorData {
+        let value = |i: usize| bf16::from_f32(((i * 31 + seed) % 97) as f32 * 0.01 - 0.4);
+        TensorData::new((0..64 * 300).map(value).collect(), [64, 300])
+    }
+
+    fn request() -> PackRequest {
+        PackRequest {
+            codec: CodecConfig::default(),
+            verify: true,
+            spill_reserve: 1 << 20,
+            stats: Arc::new(Stats::default()),
+        }
+    }
+
+    fn bits(tensor: FloatTensor<B>) -> TensorData {
+        cubecl::future::block_on(B::float_into_data(tensor)).unwrap()
+    }
+
+    #[test]
+    fn one_operation_puts_a_batch_to_rest() {
+        let device = WgpuDevice::default();
+        let tensor = |seed| B::float_from_data(data(seed), &device);
+        let (first, second, third) = (tensor(1), tensor(2), tensor(3));
+        let mut batch = FusionBatch::default();
+        let lifted = B::lift(&mut batch, first);
+        let layout = B::release(&mut batch, second);
+        let packed = B::pack(&mut batch, third, &request());
+        B::submit(batch);
+        // Each is asked for while it is still in the queue, and once more.
+        for _ in 0..2 {
+            assert_eq!(bits(B::from_eager(B::lifted(&lifted))), data(1));
+            assert_eq!(bits(B::from_eager(B::unpack(&packed))), data(3));
+        }
+        let again = B::lay_out(B::to_eager(tensor(2)), &layout);
+        assert_eq!(again.shape(), Shape::new([64, 300]));
+        assert_eq!(bits(B::from_eager(again)), data(2));
+        B::submit(FusionBatch::default());
+    }
+
+    #[test]
+    fn who_asks_before_the_batch_is_queued_waits_for_it() {
+        let device = WgpuDevice::default();
+        let mut batch = FusionBatch::default();
+        let lifted = B::lift(&mut batch, B::float_from_data(data(5), &device));
+        std::thread::scope(|scope| {
+            let asked = scope.spawn(|| bits(B::from_eager(B::lifted(&lifted))));
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            B::submit(batch);
+            assert_eq!(asked.join().unwrap(), data(5));
+        });
+    }
 }

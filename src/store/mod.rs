@@ -84,6 +84,10 @@ pub trait PackedStore: Backend {
     /// A dense tensor that can be had at once, by the [eager](Self::Eager) part too.
     type Lifted: Send + Sync + 'static;
 
+    /// Tensors that go to rest together. A lazy backend gathers them until [`submit`](Self::submit); the others do at once
+    /// what is asked.
+    type Batch: Default;
+
     /// Does a cheap operation again.
     fn again(op: Cheap, operands: Vec<FloatTensor<Self::Eager>>) -> FloatTensor<Self::Eager>;
 
@@ -121,11 +125,18 @@ pub trait PackedStore: Backend {
     /// Sets up how this thread allocates on the device; `again`, where something may have set it back.
     fn claim(_device: &Device<Self>, _again: bool) {}
 
-    /// Packs BF16 tensors of this device, each to its own packed form, in order.
+    /// Packs a BF16 tensor.
     ///
-    /// The dense tensors are consumed; each is freed as soon as its packed form is known to be whole, or
-    /// cannot fail to be.
-    fn pack(tensors: Vec<FloatTensor<Self>>, request: &PackRequest) -> Vec<Self::Packed>;
+    /// The dense tensor is consumed, and freed as soon as its packed form is known to be whole, or cannot fail to be.
+    fn pack(
+        batch: &mut Self::Batch,
+        tensor: FloatTensor<Self>,
+        request: &PackRequest,
+    ) -> Self::Packed;
+
+    /// Sees to it that what was gathered is done, as one operation of the stream: each operation that has nothing to do with
+    /// the others may make a lazy backend close its plans.
+    fn submit(_batch: Self::Batch) {}
 
     /// Decodes to a tensor of the same bits, shape and memory layout as the one that was packed.
     ///
@@ -141,7 +152,7 @@ pub trait PackedStore: Backend {
     fn to_eager(tensor: FloatTensor<Self>) -> FloatTensor<Self::Eager>;
 
     /// Takes the tensor out of a lazy backend's stream, so that asking for it later does not cut plans.
-    fn lift(tensor: FloatTensor<Self>) -> Self::Lifted;
+    fn lift(batch: &mut Self::Batch, tensor: FloatTensor<Self>) -> Self::Lifted;
 
     /// A handle of a lifted tensor.
     fn lifted(tensor: &Self::Lifted) -> FloatTensor<Self::Eager>;
@@ -152,7 +163,7 @@ pub trait PackedStore: Backend {
     }
 
     /// Gives the tensor up, but for how it lies in memory.
-    fn release(tensor: FloatTensor<Self>) -> Self::Layout;
+    fn release(batch: &mut Self::Batch, tensor: FloatTensor<Self>) -> Self::Layout;
 
     /// A tensor with the same values that lies in memory as `layout` says.
     fn lay_out(tensor: FloatTensor<Self::Eager>, layout: &Self::Layout)

@@ -50,8 +50,7 @@ pub(crate) fn with_errors_of<B: PackedStore, T>(
 
 /// A float tensor of [`LctBackend`](crate::LctBackend).
 ///
-/// BF16 tensors of at least the configured size are managed: they are dense while in the hot window and packed
-/// afterwards. All others are B's own tensors, passed through as they are. Shape, type and device never need a
+/// BF16 tensors of at least 1,024 elements are managed: they are dense while in the hot window and at rest afterwards. All others are B's own tensors, passed through as they are. Shape, type and device never need a
 /// decode, nor do clones and views.
 #[derive(Clone)]
 pub struct LctTensor<B: PackedStore>(Form<B>);
@@ -116,9 +115,7 @@ impl<B: PackedStore> LctTensor<B> {
         match self.0 {
             Form::Passed(tensor) => Self(Form::Passed(op.apply::<B>(tensor))),
             // Padded rows do not join: the reshape copies, once, and not each time that the view is looked at.
-            Form::Managed(storage, view)
-                if matches!(op, ViewOp::Reshape(_)) && storage.has_padded_rows() =>
-            {
+            Form::Managed(storage, view) if matches!(&op, ViewOp::Reshape(shape) if storage.reshape_copies(shape)) => {
                 Self::new(op.apply::<B>(Self(Form::Managed(storage, view)).dense()))
             }
             Form::Managed(storage, view) => match view.then(&op) {

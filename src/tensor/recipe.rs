@@ -15,6 +15,10 @@ use crate::store::{Cheap, PackedStore};
 /// The longest chain of operations that are done again for one tensor: exponential and quotient of a softmax.
 const MOST_STEPS: u32 = 2;
 
+/// The bytes that a derivation may keep alive, in quarters of those that it saves. Others may give its operands up, and then
+/// it alone would hold them.
+const MOST_HELD_QUARTERS: u64 = 5;
+
 /// The operation that a storage came from, as long as nobody relies on it: operands may be gone.
 pub(crate) struct Recipe<B: PackedStore> {
     op: Cheap,
@@ -32,15 +36,17 @@ impl<B: PackedStore> Recipe<B> {
         Some(Self { op, operands })
     }
 
-    /// What the storage can be derived from now, if all operands are alive and no more than [`MOST_STEPS`] away
-    /// themselves.
-    pub(crate) fn derivation(&self) -> Option<Derivation<B>> {
+    /// What a storage of so many bytes can be derived from now, if all operands are alive, no more than [`MOST_STEPS`] away
+    /// themselves, and not much larger than what they give.
+    pub(crate) fn derivation(&self, bytes: u64) -> Option<Derivation<B>> {
         let upgrade = |(storage, view): &(Weak<Storage<B>>, View)| {
             let storage = storage.upgrade()?;
             (storage.steps() < MOST_STEPS).then(|| (storage, view.clone()))
         };
-        let operands = self.operands.iter().map(upgrade).collect::<Option<_>>()?;
-        Some(Derivation {
+        let operands = self.operands.iter().map(upgrade);
+        let operands: Vec<(Arc<Storage<B>>, View)> = operands.collect::<Option<_>>()?;
+        let held: u64 = operands.iter().map(|(storage, _)| storage.bytes()).sum();
+        (held * 4 <= bytes * MOST_HELD_QUARTERS).then_some(Derivation {
             op: self.op,
             operands,
         })

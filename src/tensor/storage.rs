@@ -39,12 +39,20 @@ pub(crate) struct Storage<B: PackedStore> {
 enum State<B: PackedStore> {
     Dense(FloatTensor<B>),
     /// Dense, and out of a lazy backend's stream.
-    Lifted(B::Lifted),
+    Lifted(Arc<B::Lifted>),
     Resting(Arc<Rest<B>>),
     /// At rest, and a clean copy that can be dropped at any time.
     Copied(Arc<Rest<B>>, FloatTensor<B::Eager>),
     /// Moved out by the last owner, who drops the storage next.
     Taken,
+}
+
+/// A state as it was found, without its lock.
+enum Found<B: PackedStore> {
+    Dense(FloatTensor<B>),
+    Lifted(Arc<B::Lifted>),
+    Copied(Arc<Rest<B>>, FloatTensor<B::Eager>),
+    Resting(Arc<Rest<B>>),
 }
 
 /// How a tensor rests.
@@ -156,10 +164,16 @@ impl<B: PackedStore> Storage<B> {
         2 * self.shape.num_elements() as u64
     }
 
-    /// Whether the backend leaves gaps between the rows of such a tensor.
-    pub(crate) fn has_padded_rows(&self) -> bool {
+    /// Whether a reshape to `shape` has to copy, because the backend leaves gaps between the rows of such a tensor.
+    pub(crate) fn reshape_copies(&self, shape: &Shape) -> bool {
         let row_len = self.shape.as_slice().last().copied().unwrap_or(1);
-        self.shape.num_elements() > row_len && B::pads_rows(&self.device, row_len)
+        let dims = |shape: &Shape| -> Vec<usize> {
+            let dims = shape.as_slice().iter().copied();
+            dims.filter(|&dim| dim != 1).collect()
+        };
+        self.shape.num_elements() > row_len
+            && dims(&self.shape) != dims(shape)
+            && B::pads_rows(&self.device, row_len)
     }
 
     /// What is held now.
@@ -185,7 +199,7 @@ impl<B: PackedStore> Storage<B> {
 
     /// What the values can be computed from now, if they may be.
     pub(crate) fn derivation(&self) -> Option<Derivation<B>> {
-        self.recipe.as_ref()?.derivation()
+        self.recipe.as_ref()?.derivation(self.bytes())
     }
 
     /// The dense tensor, moved out: B may then work in place, as it would have without us.
@@ -232,26 +246,24 @@ impl<B: PackedStore> Storage<B> {
         copied: impl FnOnce(FloatTensor<B::Eager>) -> T,
     ) -> T {
         self.refusals.store(0, Relaxed);
-        let (rest, copy) = match &*self.lock() {
-            State::Dense(tensor) => {
-                let tensor = tensor.clone();
-                (None, Err(tensor))
-            }
-            State::Lifted(tensor) => (None, Ok(Some(B::lifted(tensor)))),
-            State::Copied(rest, copy) => (Some(rest.clone()), Ok(Some(copy.clone()))),
-            State::Resting(rest) => (Some(rest.clone()), Ok(None)),
+        let found = match &*self.lock() {
+            State::Dense(tensor) => Found::Dense(tensor.clone()),
+            State::Lifted(tensor) => Found::Lifted(tensor.clone()),
+            State::Copied(rest, copy) => Found::Copied(rest.clone(), copy.clone()),
+            State::Resting(rest) => Found::Resting(rest.clone()),
             State::Taken => {
                 panic!("queueing an encode panicked before, and the tensor went with it")
             }
         };
         // The lock is released: what the backend does now may ask for this very storage.
-        let tensor = match (rest, copy) {
-            (_, Err(tensor)) => dense(&tensor),
-            (rest, Ok(Some(copy))) => {
-                rest.inspect(|rest| rest.check());
+        let tensor = match found {
+            Found::Dense(tensor) => dense(&tensor),
+            Found::Lifted(tensor) => copied(B::lifted(&tensor)),
+            Found::Copied(rest, copy) => {
+                rest.check();
                 copied(copy)
             }
-            (Some(rest), Ok(None)) => {
+            Found::Resting(rest) => {
                 let copy = self.wake(&rest);
                 // Held dense in the packed form, and counted there.
                 if rest.is_dense() {
@@ -260,21 +272,24 @@ impl<B: PackedStore> Storage<B> {
                 self.keep_copy(&copy);
                 copied(copy)
             }
-            (None, Ok(None)) => unreachable!("a tensor is dense or at rest"),
         };
         self.residency.admit(self);
         tensor
     }
 
-    /// Whether this thread may make the storage give up what it holds dense. One that another thread's stream works on is
-    /// let alone, unless it has been found unused so often that this thread seems to be gone.
-    pub(crate) fn evictable(&self) -> bool {
-        let here = match &*self.lock() {
+    /// Whether the tensor is this thread's to put to rest: another thread's stream does not work on it.
+    pub(crate) fn is_here(&self) -> bool {
+        match &*self.lock() {
             State::Dense(tensor) => B::packs_here(tensor),
             State::Lifted(_) | State::Copied(..) => true,
             State::Resting(_) | State::Taken => false,
-        };
-        here || self.refusals.fetch_add(1, Relaxed) >= MOST_REFUSALS
+        }
+    }
+
+    /// Whether this thread may make the storage give up what it holds dense. One that another thread's stream works on is
+    /// let alone, unless it has been found unused so often that this thread seems to be gone.
+    pub(crate) fn evictable(&self) -> bool {
+        self.is_here() || self.refusals.fetch_add(1, Relaxed) >= MOST_REFUSALS
     }
 
     /// Makes the storage give up its dense tensor: a decoded copy at once, one without a packed form by handing it over to be
@@ -307,12 +322,12 @@ impl<B: PackedStore> Storage<B> {
     }
 
     /// Gives up the dense tensor, which can be computed again. Returns whether it did.
-    pub(crate) fn derive(&self, derivation: Derivation<B>) -> bool {
+    pub(crate) fn derive(&self, batch: &mut B::Batch, derivation: Derivation<B>) -> bool {
         let mut state = self.lock();
         match std::mem::replace(&mut *state, State::Taken) {
             // One that was lifted is an operand itself.
             State::Dense(tensor) if B::derivable(&tensor) => {
-                let layout = B::release(tensor);
+                let layout = B::release(batch, tensor);
                 *state = State::Resting(Arc::new(Rest::Derived(derivation, layout)));
                 let stats = self.residency.stats();
                 stats.window_sub(self.bytes());
@@ -327,10 +342,10 @@ impl<B: PackedStore> Storage<B> {
     }
 
     /// Takes the dense tensor out of a lazy backend's stream.
-    pub(crate) fn lift(&self) {
+    pub(crate) fn lift(&self, batch: &mut B::Batch) {
         let mut state = self.lock();
         *state = match std::mem::replace(&mut *state, State::Taken) {
-            State::Dense(tensor) => State::Lifted(B::lift(tensor)),
+            State::Dense(tensor) => State::Lifted(Arc::new(B::lift(batch, tensor))),
             other => other,
         };
     }
@@ -384,7 +399,7 @@ pub(crate) struct HandOver<'a, B: PackedStore> {
 
 impl<'a, B: PackedStore> HandOver<'a, B> {
     /// The packed form is there.
-    pub(crate) fn finish(mut self, packed: B::Packed) {
+    pub(crate) fn finish(&mut self, packed: B::Packed) {
         *self.state = State::Resting(Arc::new(Rest::Packed(packed)));
         let stats = self.storage.residency.stats();
         stats.window_sub(self.storage.bytes());

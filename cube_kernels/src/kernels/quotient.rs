@@ -16,8 +16,11 @@ pub(crate) fn quotient<F: Float>(
     vectors: u32,
     row_vectors: u32,
 ) {
-    if (ABSOLUTE_POS as u32) < vectors {
-        let row = ABSOLUTE_POS as u32 / row_vectors;
-        output[ABSOLUTE_POS] = dividend[ABSOLUTE_POS] / Vector::new(divisor[row as usize]);
+    let mut index = ABSOLUTE_POS as u32;
+    while index < vectors {
+        let row = index / row_vectors;
+        let place = index as usize;
+        output[place] = dividend[place] / Vector::new(divisor[row as usize]);
+        index += CUBE_COUNT as u32 * CUBE_DIM;
     }
 }

@@ -9,6 +9,8 @@ use crate::kernels::quotient::{self as kernel, WIDTH};
 
 /// Units of a cube.
 const UNITS: u32 = 256;
+/// Cubes of a grid, at most: what every runtime allows in one dimension.
+const MOST_CUBES: u32 = 65_535;
 
 /// Whether [`quotient`] can divide rows of so many values.
 #[must_use]
@@ -46,7 +48,7 @@ pub fn quotient<R: Runtime, F: Float + CubeElement>(
         return Ok(());
     }
     let vectors = (values / WIDTH) as u32;
-    let grid = CubeCount::Static(vectors.div_ceil(UNITS), 1, 1);
+    let grid = CubeCount::Static(vectors.div_ceil(UNITS).min(MOST_CUBES), 1, 1);
     // SAFETY: the sizes were checked, the kernel's rows are below `rows` and its vectors below `vectors`.
     unsafe {
         kernel::quotient::launch_unchecked::<F, R>(
