@@ -15,6 +15,8 @@ pub(super) struct Leaving<B: PackedStore> {
     dense: u64,
     /// Those that are lifted and released.
     pub(super) batch: B::Batch,
+    /// Those that are lifted. They cannot be had before the batch is submitted.
+    lifted: Vec<Arc<Storage<B>>>,
     /// Those to be packed, each once. They outlive the hand-overs that lock them.
     pub(super) storages: Vec<Arc<Storage<B>>>,
 }
@@ -26,6 +28,7 @@ impl<B: PackedStore> Leaving<B> {
             made_up: 0.0,
             dense: 0,
             batch: B::Batch::default(),
+            lifted: Vec::new(),
             storages: Vec::new(),
         }
     }
@@ -54,9 +57,12 @@ impl<B: PackedStore> Leaving<B> {
             return false;
         }
         // Before the result goes, or another thread could ask for it in between.
-        derivation
-            .operands()
-            .for_each(|operand| operand.lift(&mut self.batch));
+        for operand in derivation.operands() {
+            // One that is about to be packed will rest as well.
+            if !holds(&self.storages, operand) && operand.lift(&mut self.batch) {
+                self.lifted.push(operand.clone());
+            }
+        }
         if !storage.derive(&mut self.batch, derivation) {
             return false;
         }
@@ -65,12 +71,14 @@ impl<B: PackedStore> Leaving<B> {
         true
     }
 
+    /// Whether the storage was lifted just now.
+    pub(super) fn has_lifted(&self, storage: &Arc<Storage<B>>) -> bool {
+        holds(&self.lifted, storage)
+    }
+
+    /// Lets a storage be packed, or a copy be dropped.
     pub(super) fn pack(&mut self, storage: Arc<Storage<B>>) {
-        if self
-            .storages
-            .iter()
-            .any(|known| Arc::ptr_eq(known, &storage))
-        {
+        if holds(&self.storages, &storage) {
             return;
         }
         let share = match storage.held() {
@@ -82,4 +90,8 @@ impl<B: PackedStore> Leaving<B> {
         self.dense += storage.bytes();
         self.storages.push(storage);
     }
+}
+
+fn holds<B: PackedStore>(storages: &[Arc<Storage<B>>], storage: &Arc<Storage<B>>) -> bool {
+    storages.iter().any(|other| Arc::ptr_eq(other, storage))
 }

@@ -199,7 +199,7 @@ impl<B: PackedStore> Residency<B> {
             };
             leaving.derive(&storage);
         }
-        let mut refused = Vec::new();
+        let (mut refused, mut lifted) = (Vec::new(), Vec::new());
         while leaving.goes_on() {
             let Some(storage) = self.window().pop() else {
                 break;
@@ -207,7 +207,9 @@ impl<B: PackedStore> Residency<B> {
             if storage.held() == Held::Nothing {
                 continue;
             }
-            if storage.evictable() {
+            if B::LAZY && leaving.has_lifted(&storage) {
+                lifted.push(storage);
+            } else if storage.evictable() {
                 let copy = storage.held() == Held::Copy;
                 if copy || !leaving.derive(&storage) && self.packs(&storage) {
                     leaving.pack(storage);
@@ -218,6 +220,10 @@ impl<B: PackedStore> Residency<B> {
         }
         for storage in &refused {
             self.window().push(storage);
+        }
+        // In their old places, to be packed at the next break.
+        for storage in lifted.iter().rev() {
+            self.window().put_back(storage);
         }
         self.let_go(leaving);
     }

@@ -78,6 +78,15 @@ impl<B: PackedStore> Window<B> {
         }
     }
 
+    /// Puts a storage that was [popped](Self::pop) back where it was, at the old end.
+    pub(crate) fn put_back(&mut self, storage: &Arc<Storage<B>>) {
+        self.entries.push_front(Entry {
+            ticket: storage.ticket.load(Relaxed),
+            current: storage.ticket.clone(),
+            storage: Arc::downgrade(storage),
+        });
+    }
+
     /// Takes the oldest storage that can be computed again, but none that is among the last `young` bytes.
     pub(crate) fn pop_cheap(&mut self, young: u64) -> Option<Arc<Storage<B>>> {
         for _ in 0..self.cheap.len() {

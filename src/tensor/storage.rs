@@ -341,13 +341,19 @@ impl<B: PackedStore> Storage<B> {
         }
     }
 
-    /// Takes the dense tensor out of a lazy backend's stream.
-    pub(crate) fn lift(&self, batch: &mut B::Batch) {
+    /// Takes the dense tensor out of a lazy backend's stream. Returns whether it was there.
+    pub(crate) fn lift(&self, batch: &mut B::Batch) -> bool {
         let mut state = self.lock();
-        *state = match std::mem::replace(&mut *state, State::Taken) {
-            State::Dense(tensor) => State::Lifted(Arc::new(B::lift(batch, tensor))),
-            other => other,
-        };
+        match std::mem::replace(&mut *state, State::Taken) {
+            State::Dense(tensor) => {
+                *state = State::Lifted(Arc::new(B::lift(batch, tensor)));
+                true
+            }
+            other => {
+                *state = other;
+                false
+            }
+        }
     }
 
     /// Puts a dense copy beside the form at rest, if no other thread has done so meanwhile.
