@@ -401,21 +401,25 @@ fn records_end(status: &[u8], layout: &PackedLayout, serial: u32) -> Result<u32,
     Ok(end)
 }
 
+/// Decodes on the stream whose memory the buffers are, whichever thread asks. On another stream the kernel could run after the
+/// buffers were given up and given to others: CubeCL 0.10 keeps them only for the streams that own them.
 fn decode<R: CubeRuntime>(
     client: &ComputeClient<R>,
     buffers: &PackedBuffers,
 ) -> Result<Handle, launch::LaunchError> {
     let rows = buffers.rows;
-    let output = client.empty(span_bytes(rows));
-    launch::decode(
-        client,
-        buffers.blob.clone(),
-        buffers.spill.clone(),
-        &buffers.layout,
-        output.clone(),
-        rows,
-    )?;
-    Ok(output)
+    buffers.blob.stream.executes(|| {
+        let output = client.empty(span_bytes(rows));
+        launch::decode(
+            client,
+            buffers.blob.clone(),
+            buffers.spill.clone(),
+            &buffers.layout,
+            output.clone(),
+            rows,
+        )?;
+        Ok(output)
+    })
 }
 
 /// A buffer of so many bytes, with the room of one of [few sizes](rounded).
@@ -431,8 +435,13 @@ pub(super) fn span_bytes(rows: DenseLayout) -> usize {
     (2 * values).next_multiple_of(16)
 }
 
-/// Copies the used words into a buffer of their size.
+/// Copies the used words into a buffer of their size, on the stream that they belong to.
 fn trimmed<R: CubeRuntime>(client: &ComputeClient<R>, worst_case: Handle, words: usize) -> Handle {
+    let stream = worst_case.stream;
+    stream.executes(|| copied(client, worst_case, words))
+}
+
+fn copied<R: CubeRuntime>(client: &ComputeClient<R>, worst_case: Handle, words: usize) -> Handle {
     let exact = buffer(client, 4 * words as u64);
     let binding = |handle: Handle| TensorBinding::<R> {
         handle: handle.binding(),

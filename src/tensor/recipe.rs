@@ -77,3 +77,85 @@ impl<B: PackedStore> Derivation<B> {
         B::again(self.op, operands.collect())
     }
 }
+
+/// Derived tensors of a lazy backend, on a device that cannot compute in BF16: operations that give what they are given.
+#[cfg(all(test, feature = "wgpu"))]
+mod tests {
+    use burn_backend::ops::FloatTensorOps;
+    use burn_backend::tensor::Device;
+    use burn_backend::{Backend, TensorData};
+    use burn_wgpu::{Wgpu, WgpuDevice};
+    use half::bf16;
+
+    use super::*;
+    use crate::tensor::{ViewOp, natural_break};
+    use crate::{HotWindow, LctBackend, LctConfig, MemoryReport};
+
+    type P = Wgpu<f32, i32, u32>;
+    type B = LctBackend<P>;
+
+    /// 64 Ki values that shrink: 128 KiB.
+    const BYTES: u64 = 128 << 10;
+
+    fn data(seed: usize) -> TensorData {
+        let value = |i: usize| bf16::from_f32(((i * 31 + seed * 7) % 97) as f32 * 0.01 - 0.4);
+        TensorData::new((0..1 << 16).map(value).collect(), [64, 1024])
+    }
+
+    fn fresh(seed: usize, device: &Device<P>) -> LctTensor<P> {
+        LctTensor::new(P::float_from_data(data(seed), device))
+    }
+
+    fn same(operand: &LctTensor<P>, seed: usize, device: &Device<P>) -> LctTensor<P> {
+        let recipe = Recipe::new(Cheap::Same, &[operand]);
+        LctTensor::with_recipe(P::float_from_data(data(seed), device), recipe)
+    }
+
+    fn bits(tensor: &LctTensor<P>) -> TensorData {
+        cubecl::future::block_on(B::float_into_data(tensor.clone())).unwrap()
+    }
+
+    #[test]
+    fn a_lazy_backend_lifts_operands_and_releases_results() {
+        let device = WgpuDevice::default();
+        let config = LctConfig::default()
+            .with_hot_window(HotWindow::Bytes(0))
+            .with_min_elements(1024);
+        B::configure(&device, config).unwrap();
+        let report = || -> MemoryReport { B::memory_report(&device) };
+        for seed in 0..6 {
+            let before = report();
+            let shifted = fresh(seed, &device);
+            let exponential = same(&shifted, seed, &device);
+            let quotient = same(&exponential, seed, &device);
+            // A view of an operand, and a result of it.
+            let rows = shifted.clone().view(ViewOp::SwapDims(0, 1));
+            let turned = same(&rows.view(ViewOp::SwapDims(0, 1)), seed, &device);
+            natural_break::<P>(&device);
+            let derived = report().derived_bytes - before.derived_bytes;
+            assert_eq!(
+                derived,
+                3 * BYTES,
+                "the exponential, the quotient, the turned one"
+            );
+            // The operand was lifted at this break, and is packed at the next one.
+            assert_eq!(report().window_bytes, BYTES);
+            if seed % 2 == 0 {
+                natural_break::<P>(&device);
+                assert_eq!(report().window_bytes, 0);
+            }
+            // The last first, as a backward pass asks; the operand's owner is gone by then.
+            drop(shifted);
+            for tensor in [&quotient, &exponential, &turned] {
+                assert_eq!(bits(tensor), data(seed));
+            }
+            let used = report();
+            assert!(used.derives >= before.derives + 3, "{used}");
+            drop((quotient, exponential, turned));
+            B::sync(&device).unwrap();
+            let end = report();
+            assert_eq!((end.logical_bytes, end.derived_bytes), (0, 0), "{end}");
+            assert_eq!((end.window_bytes, end.failed_encodes), (0, 0), "{end}");
+        }
+    }
+}
