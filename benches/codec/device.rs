@@ -17,6 +17,8 @@ use rand::{SeedableRng, rngs::SmallRng};
 use rand_distr::{Distribution, Normal};
 use serde::Serialize;
 
+use super::baseline::{copy_into, median};
+
 type Client = ComputeClient<CudaRuntime>;
 
 /// What to measure, and where to write it.
@@ -68,17 +70,6 @@ struct Row {
 
 /// Several times the H200's L2.
 const FLUSH_BYTES: usize = 256 << 20;
-
-#[cube(launch_unchecked)]
-fn copy(
-    input: &Array<Vector<u32, Const<4>>>,
-    output: &mut Array<Vector<u32, Const<4>>>,
-    vectors: u32,
-) {
-    if ABSOLUTE_POS < vectors as usize {
-        output[ABSOLUTE_POS] = input[ABSOLUTE_POS];
-    }
-}
 
 #[cube(launch_unchecked)]
 fn fill(output: &mut Array<Vector<u32, Const<4>>>, vectors: u32) {
@@ -211,7 +202,7 @@ impl<'a> Bench<'a> {
             return Ok(None);
         };
         let copies = self.time(timer, || {
-            self.copy_into(&input, &output, values);
+            copy_into(self.client, &input, &output, values);
             Ok(())
         })?;
         let encode_samples_us = self.time(timer, encode)?;
@@ -271,27 +262,6 @@ impl<'a> Bench<'a> {
         }
         self.submit();
     }
-
-    fn copy_into(&self, from: &Handle, to: &Handle, values: usize) {
-        let vectors = values / 8;
-        // SAFETY: both buffers hold `values` values, that is at least `vectors` vectors; the kernel checks the end.
-        unsafe {
-            copy::launch_unchecked::<CudaRuntime>(
-                self.client,
-                CubeCount::Static(vectors.div_ceil(256) as u32, 1, 1),
-                CubeDim::new_1d(256),
-                ArrayArg::from_raw_parts(from.clone(), vectors),
-                ArrayArg::from_raw_parts(to.clone(), vectors),
-                vectors as u32,
-            );
-        }
-    }
-}
-
-fn median(samples: &[f64]) -> f64 {
-    let mut sorted = samples.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted[sorted.len() / 2]
 }
 
 /// N(0, 0.02), repeated after 16 Mi values: drawing more takes longer than measuring.

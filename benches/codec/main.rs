@@ -4,6 +4,8 @@
 //! `cargo bench --bench codec --features cuda -- --device --report FILE.json` measures the kernels on the CUDA card.
 
 #[cfg(feature = "cuda")]
+mod baseline;
+#[cfg(feature = "cuda")]
 mod device;
 #[cfg(feature = "cuda")]
 mod events;

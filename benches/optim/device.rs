@@ -21,6 +21,7 @@ use rand::{SeedableRng, rngs::SmallRng};
 use rand_distr::{Distribution, Normal};
 use serde::Serialize;
 
+use super::baseline::{copy_into, median};
 use super::events::Timer;
 use super::exact::{Difference, compare};
 use super::kinds::{Kind, burns};
@@ -92,17 +93,6 @@ struct Row {
     plain_samples_us: Vec<f64>,
 }
 
-#[cube(launch_unchecked)]
-fn copy(
-    input: &Array<Vector<u32, Const<4>>>,
-    output: &mut Array<Vector<u32, Const<4>>>,
-    vectors: u32,
-) {
-    if ABSOLUTE_POS < vectors as usize {
-        output[ABSOLUTE_POS] = input[ABSOLUTE_POS];
-    }
-}
-
 /// Measures what the command line asks for.
 pub fn run() -> Result<()> {
     let args = Args::parse();
@@ -122,7 +112,7 @@ pub fn run() -> Result<()> {
     if args.rounds > 0 {
         let (from, to) = (client.empty(1 << 28), client.empty(1 << 28));
         bench.timer = Some(Timer::find(|| {
-            (0..20).for_each(|_| bench.copy(&from, &to, 1 << 27));
+            (0..20).for_each(|_| copy_into(bench.client, &from, &to, 1 << 27));
             bench.submit();
         })?);
     }
@@ -196,7 +186,7 @@ impl Bench<'_> {
     fn copies(&self, values: usize) -> Result<Vec<f64>> {
         let (from, to) = (self.client.empty(2 * values), self.client.empty(2 * values));
         self.time(|| {
-            self.copy(&from, &to, values);
+            copy_into(self.client, &from, &to, values);
             Ok(())
         })
     }
@@ -369,21 +359,6 @@ impl Bench<'_> {
         .map(drop)
     }
 
-    fn copy(&self, from: &Handle, to: &Handle, values: usize) {
-        let vectors = values / 8;
-        // SAFETY: both buffers hold `values` values, that is at least `vectors` vectors; the kernel checks the end.
-        unsafe {
-            copy::launch_unchecked::<CudaRuntime>(
-                self.client,
-                CubeCount::Static(vectors.div_ceil(256) as u32, 1, 1),
-                CubeDim::new_1d(256),
-                ArrayArg::from_raw_parts(from.clone(), vectors),
-                ArrayArg::from_raw_parts(to.clone(), vectors),
-                vectors as u32,
-            );
-        }
-    }
-
     /// Microseconds of a step, once for each round.
     fn time(&self, mut step: impl FnMut() -> Result<()>) -> Result<Vec<f64>> {
         let timer = self.timer.as_ref().ok_or("a timer was set up")?;
@@ -453,10 +428,4 @@ impl Data {
     fn tensors(&self) -> impl Iterator<Item = &[bf16]> {
         std::iter::once(&self.weight[..]).chain(self.states.iter().map(|state| &state[..]))
     }
-}
-
-fn median(samples: &[f64]) -> f64 {
-    let mut sorted = samples.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted[sorted.len() / 2]
 }

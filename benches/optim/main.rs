@@ -3,6 +3,9 @@
 //! `cargo bench --bench optim --features cuda -- --report FILE.json` writes a list of rows, which `scripts/collect` completes.
 
 #[cfg(feature = "cuda")]
+#[path = "../codec/baseline.rs"]
+mod baseline;
+#[cfg(feature = "cuda")]
 mod device;
 #[cfg(feature = "cuda")]
 #[path = "../codec/events.rs"]

@@ -15,7 +15,7 @@ use burn_optim::{
 use lct_kernels::optim::{self as kernels, Update};
 
 use super::math::Salts;
-use super::step::{fits, step};
+use super::step::{fits, of_module, step};
 use super::{FusedUpdate, Math};
 
 /// Configuration of Adam, in place of [`burn_optim::AdamConfig`].
@@ -73,11 +73,7 @@ impl LctAdamConfig {
         B: AutodiffBackend<InnerBackend: FusedUpdate>,
         M: AutodiffModule<B>,
     {
-        let optim = OptimizerAdaptor::from(self.build());
-        match &self.grad_clipping {
-            Some(config) => optim.with_grad_clipping(config.init()),
-            None => optim,
-        }
+        of_module(self.build(), self.grad_clipping.as_ref())
     }
 }
 

@@ -13,6 +13,7 @@ use lct_kernels::optim as kernels;
 
 use super::adam::{all_fit, descend};
 use super::math::Salts;
+use super::step::of_module;
 use super::{FusedUpdate, Math};
 
 /// Configuration of AdamW, in place of [`burn_optim::AdamWConfig`].
@@ -77,11 +78,7 @@ impl LctAdamWConfig {
         B: AutodiffBackend<InnerBackend: FusedUpdate>,
         M: AutodiffModule<B>,
     {
-        let optim = OptimizerAdaptor::from(self.build());
-        match &self.grad_clipping {
-            Some(config) => optim.with_grad_clipping(config.init()),
-            None => optim,
-        }
+        of_module(self.build(), self.grad_clipping.as_ref())
     }
 }
 

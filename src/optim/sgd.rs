@@ -15,7 +15,7 @@ use burn_optim::{LearningRate, SimpleOptimizer};
 use lct_kernels::optim as kernels;
 
 use super::math::Salts;
-use super::step::{fits, step};
+use super::step::{fits, of_module, step};
 use super::{FusedUpdate, Math};
 
 /// Configuration of stochastic gradient descent, in place of [`burn_optim::SgdConfig`].
@@ -55,11 +55,7 @@ impl LctSgdConfig {
         B: AutodiffBackend<InnerBackend: FusedUpdate>,
         M: AutodiffModule<B>,
     {
-        let optim = OptimizerAdaptor::from(self.build());
-        match &self.gradient_clipping {
-            Some(config) => optim.with_grad_clipping(config.init()),
-            None => optim,
-        }
+        of_module(self.build(), self.gradient_clipping.as_ref())
     }
 }
 

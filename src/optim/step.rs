@@ -1,6 +1,11 @@
 //! What the optimizers share.
 
+use burn_core::module::AutodiffModule;
+use burn_core::tensor::backend::AutodiffBackend;
 use burn_core::tensor::{DType, Tensor};
+use burn_optim::SimpleOptimizer;
+use burn_optim::adaptor::OptimizerAdaptor;
+use burn_optim::grad_clipping::GradientClippingConfig;
 use lct_kernels::optim::Update;
 
 use super::{FusedUpdate, primitive, tensor};
@@ -37,4 +42,21 @@ pub(super) fn step<B: FusedUpdate, const D: usize>(
     let mut new = B::fused_update(update, operands).into_iter().map(tensor);
     let weight = new.next().expect("an update returns the weight");
     (weight, new.collect())
+}
+
+/// The optimizer of a module, with gradients clipped if that is asked for.
+pub(super) fn of_module<O, M, B>(
+    optim: O,
+    clipping: Option<&GradientClippingConfig>,
+) -> OptimizerAdaptor<O, M, B>
+where
+    O: SimpleOptimizer<B::InnerBackend>,
+    M: AutodiffModule<B>,
+    B: AutodiffBackend,
+{
+    let optim = OptimizerAdaptor::from(optim);
+    match clipping {
+        Some(config) => optim.with_grad_clipping(config.init()),
+        None => optim,
+    }
 }

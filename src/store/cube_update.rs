@@ -9,7 +9,8 @@ use lct_kernels::launch::{self, DenseLayout, PackedForm};
 use lct_kernels::optim::Update;
 use lct_kernels::{PackedLayout, Profile};
 
-use super::cube::{CubePacked, Form, PackedBuffers, buffer, lay_out, memory_rows, span_bytes};
+use super::cube::{CubePacked, Form, PackedBuffers, buffer};
+use super::cube_layout::{lay_out, memory_rows, span_bytes};
 use super::reserve::Reserve;
 use super::{Operands, PackRequest};
 use crate::report::{Footprint, KeptDense};

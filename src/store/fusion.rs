@@ -24,7 +24,8 @@ use burn_ir::{BackendIr, CustomOpIr, HandleContainer, OperationIr, TensorIr, Ten
 use burn_std::Metadata;
 use lct_kernels::optim::Update;
 
-use super::cube::{self, CubePacked};
+use super::cube::CubePacked;
+use super::cube_layout;
 use super::reserve::Reserve;
 use super::{Cheap, Operands, PackRequest, PackedStore};
 use crate::per_device;
@@ -197,7 +198,7 @@ where
     }
 
     fn lay_out(tensor: CubeTensor<R>, layout: &Self::Layout) -> CubeTensor<R> {
-        cube::lay_out(tensor, layout.get())
+        cube_layout::lay_out(tensor, layout.get())
     }
 
     fn is_dense(packed: &FusionPacked<R>) -> bool {

@@ -18,6 +18,8 @@ use crate::report::Stats;
 #[cfg(feature = "cube")]
 mod cube;
 #[cfg(feature = "cube")]
+mod cube_layout;
+#[cfg(feature = "cube")]
 mod cube_update;
 #[cfg(feature = "flex")]
 mod flex;

@@ -13,7 +13,7 @@ pub struct Operands<T> {
 
 impl<T> Operands<T> {
     /// Each operand as another form of it.
-    #[cfg_attr(not(feature = "flex"), allow(dead_code))]
+    #[cfg(feature = "flex")]
     pub(crate) fn map<U>(self, mut form: impl FnMut(T) -> U) -> Operands<U> {
         Operands {
             gradient: form(self.gradient),
@@ -23,15 +23,15 @@ impl<T> Operands<T> {
     }
 
     /// The gradient, the weight, the states.
-    #[cfg_attr(not(feature = "optim"), allow(dead_code))]
+    #[cfg(feature = "optim")]
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         [&self.gradient, &self.weight]
             .into_iter()
             .chain(&self.states)
     }
 
-    /// The operands in the order of [`iter`](Self::iter).
-    #[cfg_attr(not(feature = "cube"), allow(dead_code))]
+    /// The gradient, the weight, the states, by value.
+    #[cfg(feature = "cube")]
     pub(crate) fn into_vec(self) -> Vec<T> {
         let mut all = vec![self.gradient, self.weight];
         all.extend(self.states);

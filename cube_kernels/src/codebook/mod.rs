@@ -15,7 +15,9 @@ pub use sample::{SAMPLE_VALUES, sample_position};
 pub(crate) use family::templates;
 #[cfg(feature = "cube")]
 pub(crate) use huffman::DROP_SHIFT;
+#[cfg(feature = "cube")]
 pub(crate) use sample::MIX;
+pub(crate) use sample::mix;
 #[cfg(feature = "cube")]
 pub(crate) use templates::{LEAD, SCALES, SPAN, TEMPLATES};
 

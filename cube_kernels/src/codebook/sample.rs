@@ -22,7 +22,8 @@ pub fn sample_position(index: u32, values: u32) -> u32 {
 }
 
 /// An integer hash: xor-shifts and odd multiplications, each a bijection of 32 bits.
-fn mix(mut x: u32) -> u32 {
+#[inline]
+pub(crate) fn mix(mut x: u32) -> u32 {
     x ^= x >> 16;
     x = x.wrapping_mul(MIX[0]);
     x ^= x >> 15;

@@ -166,8 +166,9 @@ fn histogram(
     histogram
 }
 
+/// The hash of [`crate::codebook`]'s sample.
 #[cube]
-fn mix(x: u32) -> u32 {
+pub(super) fn mix(x: u32) -> u32 {
     let x = x ^ (x >> 16);
     let x = x * comptime!(MIX[0]);
     let x = x ^ (x >> 15);

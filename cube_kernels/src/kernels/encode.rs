@@ -19,7 +19,7 @@ use super::huffman::SCRATCH_WORDS;
 use super::plane::{PlanePair, split};
 use super::record::{NOTES, Record, place_record, write_rows};
 use super::team::{Means, sync_team};
-use super::tickets::{DONE, PLACES, TAKEN};
+use super::tickets::{PLACES, TAKEN, is_last_cube};
 use super::writer::{Writer, code_length};
 use crate::header::DIRECTORY_WORD;
 use crate::layout::{ENTRY_WORDS, GRANULE, STREAMS};
@@ -144,15 +144,7 @@ pub(crate) fn encode(
         }
     }
 
-    // The last cube knows where the records end.
-    let last = SharedMemory::<Atomic<u32>>::new(1usize);
-    sync_cube();
-    if UNIT_POS == 0 {
-        let done = tickets[DONE].fetch_add(1u32);
-        last[0].store(u32::cast_from(done + 1 == CUBE_COUNT as u32));
-    }
-    sync_cube();
-    if last[0].load() == 1 {
+    if is_last_cube(tickets) {
         write_head(
             head, tickets, &chosen, values, capacity, serial, blocks, PLACES, profile, geometry,
         );

@@ -3,8 +3,8 @@
 use cubecl::prelude::*;
 use half::bf16;
 
+use super::codebook::mix;
 use super::dense::Granule;
-use crate::codebook::MIX;
 use crate::layout::GRANULE;
 use crate::optim::{Chain, Decay, Math, QUIET_NAN, Rule};
 
@@ -181,15 +181,6 @@ fn stochastic(x: f32, noise: u32, #[comptime] plan: Plan) -> u32 {
         bits + (noise & 0xffff),
         u32::reinterpret(nearest(x, plan)),
     )
-}
-
-#[cube]
-fn mix(x: u32) -> u32 {
-    let x = x ^ (x >> 16);
-    let x = x * comptime!(MIX[0]);
-    let x = x ^ (x >> 15);
-    let x = x * comptime!(MIX[1]);
-    x ^ (x >> 16)
 }
 
 /// The nearest number that BF16 has; every NaN becomes the same.

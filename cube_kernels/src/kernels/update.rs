@@ -35,56 +35,21 @@ pub(crate) fn update(
     while granule < granules {
         let first = granule * GRANULE;
         let count = granule_values(first, values);
-        let gradient = load(
-            wide_in.index(0usize),
-            narrow_in.index(0usize),
-            first,
-            count,
-            rows,
-            access,
-        );
+        let gradient = operand(wide_in, narrow_in, 0usize, first, count, rows, access);
         let mut old = Granules {
-            weight: load(
-                wide_in.index(1usize),
-                narrow_in.index(1usize),
-                first,
-                count,
-                rows,
-                access,
-            ),
+            weight: operand(wide_in, narrow_in, 1usize, first, count, rows, access),
             first: Granule::empty(),
             second: Granule::empty(),
             most: Granule::empty(),
         };
         if comptime!(plan.chain.known > 0) {
-            old.first = load(
-                wide_in.index(2usize),
-                narrow_in.index(2usize),
-                first,
-                count,
-                rows,
-                access,
-            );
+            old.first = operand(wide_in, narrow_in, 2usize, first, count, rows, access);
         }
         if comptime!(plan.chain.known > 1) {
-            old.second = load(
-                wide_in.index(3usize),
-                narrow_in.index(3usize),
-                first,
-                count,
-                rows,
-                access,
-            );
+            old.second = operand(wide_in, narrow_in, 3usize, first, count, rows, access);
         }
         if comptime!(plan.chain.known > 2) {
-            old.most = load(
-                wide_in.index(4usize),
-                narrow_in.index(4usize),
-                first,
-                count,
-                rows,
-                access,
-            );
+            old.most = operand(wide_in, narrow_in, 4usize, first, count, rows, access);
         }
         let new = step_granule(old, gradient, first, numbers, plan);
         #[unroll]
@@ -101,4 +66,19 @@ pub(crate) fn update(
         }
         granule += stride;
     }
+}
+
+/// A granule of input `tensor`.
+#[cube]
+fn operand(
+    wide: &Sequence<Array<Granule>>,
+    narrow: &Sequence<Array<u32>>,
+    #[comptime] tensor: usize,
+    first: u32,
+    count: u32,
+    rows: Rows,
+    #[comptime] access: Access,
+) -> Granule {
+    let (wide, narrow) = (wide.index(tensor), narrow.index(tensor));
+    load(wide, narrow, first, count, rows, access)
 }

@@ -17,7 +17,7 @@ use super::plane::PlanePair;
 use super::record::{NOTES, place_record};
 use super::step::{Numbers, Plan};
 use super::team::{Means, sync_team};
-use super::tickets::{DONE, TAKEN, places};
+use super::tickets::{TAKEN, is_last_cube, places};
 use super::update_block::{Gradient, Old, block_pass, feeds};
 use super::writer::Writer;
 use crate::header::{CODEBOOK_WORD, DIRECTORY_WORD, ESCAPE_WORD, TABLE_WORD, TABLE_WORDS};
@@ -193,15 +193,7 @@ pub(crate) fn update_packed(
         }
     }
 
-    // The last cube knows where the records end.
-    let last = SharedMemory::<Atomic<u32>>::new(1usize);
-    sync_cube();
-    if UNIT_POS == 0 {
-        let done = tickets[DONE].fetch_add(1u32);
-        last[0].store(u32::cast_from(done + 1 == CUBE_COUNT as u32));
-    }
-    sync_cube();
-    if last[0].load() == 1 {
+    if is_last_cube(tickets) {
         #[unroll]
         for tensor in 0..tensors {
             write_head(

@@ -1,6 +1,6 @@
 //! Rounding `f32` to BF16.
 
-use crate::codebook::MIX;
+use crate::codebook::mix;
 
 /// The NaN that kernels write for every NaN that they compute, as CUDA does. The host keeps sign and upper payload, as the
 /// CPU does, with the quiet bit set.
@@ -34,13 +34,6 @@ pub fn noise(salt: u32, tensor: u32, index: u32) -> u32 {
 
 /// Sets the tensors' salts apart.
 pub(crate) const STRIDE: u32 = 0x9e37_79b9;
-
-#[inline]
-fn mix(x: u32) -> u32 {
-    let x = (x ^ x >> 16).wrapping_mul(MIX[0]);
-    let x = (x ^ x >> 15).wrapping_mul(MIX[1]);
-    x ^ x >> 16
-}
 
 /// The number that BF16 bits stand for.
 #[inline]
