@@ -234,30 +234,37 @@ fn what_is_cheap_is_computed_again() {
     let sum = exponential.clone().sum_dim(1);
     let quotient = exponential.clone() / sum.clone();
     let rectified = burn::tensor::activation::relu(shifted.clone());
+    let gelu = burn::tensor::activation::gelu(shifted.clone());
     let expected = [
         plain(&shifted).exp(),
         plain(&shifted).exp() / plain(&sum),
         burn::tensor::activation::relu(plain(&shifted)),
+        burn::tensor::activation::gelu(plain(&shifted)),
     ]
     .map(Tensor::into_data);
     let pressure = pressure();
     let full = report();
-    assert_eq!(full.derived_bytes - before.derived_bytes, 3 * 64 * KIB);
+    assert_eq!(full.derived_bytes - before.derived_bytes, 4 * 64 * KIB);
     // The operands go on living after their owner is gone.
     drop((shifted, sum));
-    let results = [(1, &quotient), (0, &exponential), (2, &rectified)];
+    let results = [
+        (1, &quotient),
+        (0, &exponential),
+        (2, &rectified),
+        (3, &gelu),
+    ];
     for (index, result) in results {
         assert_eq!(bits(result), expected[index]);
     }
     let used = report();
     // The quotient asked for the exponential, which stayed in the window.
-    assert_eq!(used.derives - full.derives, 3, "{used}");
+    assert_eq!(used.derives - full.derives, 4, "{used}");
     for (index, result) in results.into_iter().rev() {
         assert_eq!(bits(result), expected[index]);
     }
     let encodes = report().encodes;
     drop(pressure);
-    drop((quotient, exponential, rectified));
+    drop((quotient, exponential, rectified, gelu));
     assert_eq!(report().derived_bytes, before.derived_bytes);
     assert_eq!(report().encodes, encodes);
 }

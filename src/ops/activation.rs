@@ -8,8 +8,8 @@ use crate::LctBackend;
 use crate::store::PackedStore;
 
 impl<B: PackedStore> ActivationOps<Self> for LctBackend<B> {
-    forward! { cheap; (tensor: FloatTensor) -> FloatTensor: relu = Relu }
-    forward! { (tensor: FloatTensor) -> FloatTensor: gelu, sigmoid, log_sigmoid }
+    forward! { cheap; (tensor: FloatTensor) -> FloatTensor: relu = Relu, gelu = Gelu }
+    forward! { (tensor: FloatTensor) -> FloatTensor: sigmoid, log_sigmoid }
     forward! { (tensor: FloatTensor, dim: usize) -> FloatTensor: softmax, log_softmax, softmin }
     forward! { (tensor: FloatTensor, negative_slope: Scalar) -> FloatTensor: leaky_relu }
     forward! { (tensor: FloatTensor, alpha: FloatTensor) -> FloatTensor: prelu }

@@ -53,6 +53,8 @@ pub(crate) struct Residency<B: PackedStore> {
     highest: AtomicU64,
     /// Natural breaks since the last one that had been seen before.
     unknown: AtomicU64,
+    /// Pages that nobody uses are given back once so many bytes have been made.
+    tidy_at: AtomicU64,
     /// The bytes that had been made when the device was last asked how much room it has.
     asked: AtomicU64,
     /// Held while tensors are packed, so that two threads never pack for the same excess.
@@ -69,6 +71,7 @@ impl<B: PackedStore> Residency<B> {
             growth: Mutex::default(),
             highest: AtomicU64::new(0),
             unknown: AtomicU64::new(0),
+            tidy_at: AtomicU64::new(u64::MAX),
             asked: AtomicU64::new(0),
             evicting: Mutex::new(()),
         }
@@ -144,9 +147,13 @@ impl<B: PackedStore> Residency<B> {
         growth().leave(logical, self.stats.managed_now());
         if known.is_none() {
             self.unknown.fetch_add(1, Relaxed);
-        } else if self.unknown.swap(0, Relaxed) > LEARNED {
-            // The pages of a first step, in which tuning and guesses took more, are not those of the steps after it.
+        } else if self.unknown.swap(0, Relaxed) > LEARNED
+            || self.stats.entered() > self.tidy_at.load(Relaxed)
+        {
+            // The pages of a first step, in which tuning and guesses took more, are not those of the steps after it; nor are
+            // those of packed forms that have changed their sizes since. Ever more seldom, as it costs new pages.
             B::tidy(device);
+            self.tidy_at.store(2 * self.stats.entered(), Relaxed);
         }
     }
 

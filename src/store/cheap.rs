@@ -3,15 +3,16 @@
 use burn_backend::Backend;
 use burn_backend::tensor::FloatTensor;
 
-/// Operations of one pass over memory whose result does not depend on what else is in the kernel.
+/// Operations that are one pass over memory and whose result does not depend on what else is in the kernel.
 ///
 /// In a fused kernel the compiler may contract a multiplication and an addition. An operation done again is alone in
 /// its kernel, so none is here that begins with an addition or ends with a multiplication: whatever a fused kernel did
-/// before or after it, it rounded its operands and its result as the lone kernel does.
+/// before or after it, it rounded its operands and its result as the lone kernel does. Nor does any multiply and then add.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cheap {
     Div,
     Exp,
+    Gelu,
     Log,
     Recip,
     Relu,
@@ -33,6 +34,7 @@ impl Cheap {
                 B::float_div(lhs, next())
             }
             Self::Exp => B::float_exp(next()),
+            Self::Gelu => B::gelu(next()),
             Self::Log => B::float_log(next()),
             Self::Recip => B::float_recip(next()),
             Self::Relu => B::relu(next()),

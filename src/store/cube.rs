@@ -14,7 +14,7 @@ use lct_kernels::header::{CAPACITY_WORD, RECORDS_END_WORD, SERIAL_WORD, fixed_wo
 use lct_kernels::launch::{self, DenseLayout};
 use lct_kernels::optim::Update;
 
-use super::cube_layout::{lay_out, memory_rows, quotient, span_bytes};
+use super::cube_layout::{gelu, lay_out, memory_rows, quotient, span_bytes};
 use super::pages::{self, rounded};
 use super::reserve::Reserve;
 use super::{Cheap, Operands, PackRequest, PackedStore};
@@ -71,6 +71,7 @@ where
     fn again(op: Cheap, operands: Vec<CubeTensor<R>>) -> CubeTensor<R> {
         match (op, &operands[..]) {
             (Cheap::Div, [dividend, divisor]) => quotient(dividend, divisor),
+            (Cheap::Gelu, [input]) => gelu(input),
             _ => None,
         }
         .unwrap_or_else(|| op.apply::<Self>(operands))

@@ -15,17 +15,10 @@ pub(super) fn quotient<R: CubeRuntime>(
     let (&one, same) = others.as_slice().split_last()?;
     let rows = outer.iter().product();
     let fits = outer == same && one == 1 && launch::divides(rows, row_len);
-    let plain = |tensor: &CubeTensor<R>| tensor.dtype == DType::BF16 && tensor.is_contiguous();
-    if !fits || !plain(dividend) || !plain(divisor) {
+    if !fits || !is_plain(dividend) || !is_plain(divisor) {
         return None;
     }
-    let output = CubeTensor::new(
-        dividend.client.clone(),
-        dividend.client.empty(2 * rows * row_len),
-        *dividend.meta.clone(),
-        dividend.device.clone(),
-        DType::BF16,
-    );
+    let output = empty_like(dividend);
     launch::quotient::<R, half::bf16>(
         &dividend.client,
         dividend.handle.clone(),
@@ -36,6 +29,34 @@ pub(super) fn quotient<R: CubeRuntime>(
     )
     .ok()?;
     Some(output)
+}
+
+/// The GELU of a tensor in one pass, where Burn has five operations.
+pub(super) fn gelu<R: CubeRuntime>(input: &CubeTensor<R>) -> Option<CubeTensor<R>> {
+    let values = input.meta.num_elements();
+    if !launch::computes(values) || !is_plain(input) {
+        return None;
+    }
+    let output = empty_like(input);
+    let (client, input) = (&input.client, input.handle.clone());
+    launch::gelu::<R, half::bf16>(client, input, output.handle.clone(), values).ok()?;
+    Some(output)
+}
+
+/// Whether a tensor is BF16 without gaps.
+fn is_plain<R: CubeRuntime>(tensor: &CubeTensor<R>) -> bool {
+    tensor.dtype == DType::BF16 && tensor.is_contiguous()
+}
+
+/// A [plain](is_plain) tensor of the same shape.
+fn empty_like<R: CubeRuntime>(tensor: &CubeTensor<R>) -> CubeTensor<R> {
+    CubeTensor::new(
+        tensor.client.clone(),
+        tensor.client.empty(2 * tensor.meta.num_elements()),
+        *tensor.meta.clone(),
+        tensor.device.clone(),
+        DType::BF16,
+    )
 }
 
 /// A tensor with the same values at other places, if they are to be at others.

@@ -21,6 +21,7 @@ pub(crate) mod decode;
 pub(crate) mod dense;
 pub(crate) mod encode;
 mod feed;
+pub(crate) mod gelu;
 pub(crate) mod geometry;
 pub(crate) mod head;
 mod huffman;

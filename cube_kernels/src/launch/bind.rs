@@ -17,6 +17,18 @@ use crate::layout::{GRANULE, MAX_VALUES, STREAMS};
 /// section can be bound on its own on every runtime.
 pub const BUFFER_ALIGNMENT: u64 = 256;
 
+/// Units of an elementwise kernel's cube.
+const ELEMENTWISE_UNITS: u32 = 256;
+/// Cubes of its grid, at most: what every runtime allows in one dimension.
+const MOST_CUBES: u32 = 65_535;
+
+/// A grid whose units take one of so many items each, or several if there are too many.
+pub(super) fn elementwise(items: usize) -> (CubeCount, CubeDim) {
+    let cubes = items.div_ceil(ELEMENTWISE_UNITS as usize) as u32;
+    let grid = CubeCount::Static(cubes.min(MOST_CUBES), 1, 1);
+    (grid, CubeDim::new_1d(ELEMENTWISE_UNITS))
+}
+
 /// Where dense values lie in their buffer: `rows` rows of `row_len` values that start every
 /// `row_pitch` values. All lengths are in BF16 values.
 ///

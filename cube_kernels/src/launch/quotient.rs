@@ -4,13 +4,8 @@ use cubecl::prelude::*;
 use cubecl::server::Handle;
 
 use super::LaunchError;
-use super::bind::check_buffer;
+use super::bind::{check_buffer, elementwise};
 use crate::kernels::quotient::{self as kernel, WIDTH};
-
-/// Units of a cube.
-const UNITS: u32 = 256;
-/// Cubes of a grid, at most: what every runtime allows in one dimension.
-const MOST_CUBES: u32 = 65_535;
 
 /// Whether [`quotient`] can divide rows of so many values.
 #[must_use]
@@ -47,18 +42,18 @@ pub fn quotient<R: Runtime, F: Float + CubeElement>(
     if values == 0 {
         return Ok(());
     }
-    let vectors = (values / WIDTH) as u32;
-    let grid = CubeCount::Static(vectors.div_ceil(UNITS).min(MOST_CUBES), 1, 1);
+    let vectors = values / WIDTH;
+    let (grid, dim) = elementwise(vectors);
     // SAFETY: the sizes were checked, the kernel's rows are below `rows` and its vectors below `vectors`.
     unsafe {
         kernel::quotient::launch_unchecked::<F, R>(
             client,
             grid,
-            CubeDim::new_1d(UNITS),
-            ArrayArg::from_raw_parts(dividend, values / WIDTH),
+            dim,
+            ArrayArg::from_raw_parts(dividend, vectors),
             ArrayArg::from_raw_parts(divisor, rows),
-            ArrayArg::from_raw_parts(output, values / WIDTH),
-            vectors,
+            ArrayArg::from_raw_parts(output, vectors),
+            vectors as u32,
             (row_len / WIDTH) as u32,
         );
     }
