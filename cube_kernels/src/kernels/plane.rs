@@ -46,11 +46,3 @@ pub(crate) fn merge(exponents: Granule, plane: PlanePair, #[comptime] row: u32) 
     }
     granule
 }
-
-/// Adds signs and fractions to the exponents of two neighbours: those in the first and third byte of `bytes`, where the
-/// first pair of four has them. For the second pair the bytes are shifted by 8.
-#[cube]
-pub(crate) fn merge_pair(exponents: u32, bytes: u32) -> u32 {
-    let spread = (bytes & 0x007f_007fu32) | ((bytes << 8) & 0x8000_8000u32);
-    exponents | spread
-}

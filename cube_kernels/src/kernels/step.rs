@@ -4,6 +4,8 @@ use cubecl::prelude::*;
 use half::bf16;
 
 use super::codebook::mix;
+use super::dense::Granule;
+use crate::layout::GRANULE;
 use crate::optim::{Chain, Decay, Math, QUIET_NAN, Rule};
 
 /// The numbers of a step; see [`crate::optim::Scalars`].
@@ -49,7 +51,7 @@ impl Plan {
     }
 }
 
-/// A weight and its states. Those that the rule does not have are not used.
+/// A weight and its states, or a granule of each. Those that the rule does not have are not used.
 #[derive(CubeType, Clone, Copy)]
 pub(crate) struct Value {
     pub weight: f32,
@@ -58,29 +60,19 @@ pub(crate) struct Value {
     pub most: f32,
 }
 
-/// Two neighbours of the weight and of each state.
+/// A granule of the weight and of each state.
 #[derive(CubeType, Clone, Copy)]
-pub(crate) struct Pairs {
-    pub weight: u32,
-    pub first: u32,
-    pub second: u32,
-    pub most: u32,
+pub(crate) struct Granules {
+    pub weight: Granule,
+    pub first: Granule,
+    pub second: Granule,
+    pub most: Granule,
 }
 
 #[cube]
-impl Pairs {
-    /// Zeros.
-    pub(crate) fn empty() -> Pairs {
-        Pairs {
-            weight: 0u32.runtime(),
-            first: 0u32.runtime(),
-            second: 0u32.runtime(),
-            most: 0u32.runtime(),
-        }
-    }
-
+impl Granules {
     /// Tensor `tensor`: the weight, then the states.
-    pub(crate) fn get(&self, #[comptime] tensor: usize) -> u32 {
+    pub(crate) fn get(&self, #[comptime] tensor: usize) -> Granule {
         match comptime!(tensor) {
             0 => self.weight,
             1 => self.first,
@@ -90,47 +82,56 @@ impl Pairs {
     }
 }
 
-/// The step for two neighbours, of which the first is number `index`.
+/// The step for eight neighbours, of which the first is number `index`.
 #[cube]
-pub(crate) fn step_pair(
-    old: Pairs,
-    gradient: u32,
+pub(crate) fn step_granule(
+    old: Granules,
+    gradient: Granule,
     index: u32,
     numbers: &Numbers,
     #[comptime] plan: Plan,
-) -> Pairs {
-    let low = step(
-        Value {
-            weight: lower(old.weight),
-            first: lower(old.first),
-            second: lower(old.second),
-            most: lower(old.most),
-        },
-        lower(gradient),
-        numbers,
-        plan,
-    );
-    let high = step(
-        Value {
-            weight: upper(old.weight),
-            first: upper(old.first),
-            second: upper(old.second),
-            most: upper(old.most),
-        },
-        upper(gradient),
-        numbers,
-        plan,
-    );
-    let mut new = Pairs::empty();
-    new.weight = pair(low.weight, high.weight, index, 0u32, numbers, plan);
-    if comptime!(plan.chain.states() > 0) {
-        new.first = pair(low.first, high.first, index, 1u32, numbers, plan);
-    }
-    if comptime!(plan.chain.states() > 1) {
-        new.second = pair(low.second, high.second, index, 2u32, numbers, plan);
-    }
-    if comptime!(plan.chain.states() > 2) {
-        new.most = pair(low.most, high.most, index, 3u32, numbers, plan);
+) -> Granules {
+    let mut new = Granules {
+        weight: Granule::empty(),
+        first: Granule::empty(),
+        second: Granule::empty(),
+        most: Granule::empty(),
+    };
+    #[unroll]
+    for word in 0..comptime!(GRANULE as usize / 2) {
+        let low = step(
+            Value {
+                weight: lower(old.weight[word]),
+                first: lower(old.first[word]),
+                second: lower(old.second[word]),
+                most: lower(old.most[word]),
+            },
+            lower(gradient[word]),
+            numbers,
+            plan,
+        );
+        let high = step(
+            Value {
+                weight: upper(old.weight[word]),
+                first: upper(old.first[word]),
+                second: upper(old.second[word]),
+                most: upper(old.most[word]),
+            },
+            upper(gradient[word]),
+            numbers,
+            plan,
+        );
+        let place = index + comptime!(word as u32 * 2);
+        new.weight[word] = pair(low.weight, high.weight, place, 0u32, numbers, plan);
+        if comptime!(plan.chain.states() > 0) {
+            new.first[word] = pair(low.first, high.first, place, 1u32, numbers, plan);
+        }
+        if comptime!(plan.chain.states() > 1) {
+            new.second[word] = pair(low.second, high.second, place, 2u32, numbers, plan);
+        }
+        if comptime!(plan.chain.states() > 2) {
+            new.most[word] = pair(low.most, high.most, place, 3u32, numbers, plan);
+        }
     }
     new
 }

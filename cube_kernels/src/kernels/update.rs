@@ -7,7 +7,7 @@ use cubecl::prelude::*;
 
 use super::dense::{Access, Granule, Rows, load, store};
 use super::geometry::granule_values;
-use super::step::{Numbers, Pairs, Plan, step_pair};
+use super::step::{Granules, Numbers, Plan, step_granule};
 use crate::layout::GRANULE;
 
 /// Does a step for every value. The inputs are the gradient, the weight and the states that are known; the outputs, which
@@ -36,54 +36,28 @@ pub(crate) fn update(
         let first = granule * GRANULE;
         let count = granule_values(first, values);
         let gradient = operand(wide_in, narrow_in, 0usize, first, count, rows, access);
-        let known = comptime!(1 + plan.chain.known);
-        let mut old = Array::<Granule>::new(known);
-        #[unroll]
-        for tensor in 0..known {
-            old[tensor] = operand(
-                wide_in,
-                narrow_in,
-                comptime!(tensor + 1),
-                first,
-                count,
-                rows,
-                access,
-            );
+        let mut old = Granules {
+            weight: operand(wide_in, narrow_in, 1usize, first, count, rows, access),
+            first: Granule::empty(),
+            second: Granule::empty(),
+            most: Granule::empty(),
+        };
+        if comptime!(plan.chain.known > 0) {
+            old.first = operand(wide_in, narrow_in, 2usize, first, count, rows, access);
         }
-        let tensors = comptime!(1 + plan.chain.states());
-        let mut new = Array::<Granule>::new(tensors);
-        #[unroll]
-        for tensor in 0..tensors {
-            new[tensor] = Granule::empty();
+        if comptime!(plan.chain.known > 1) {
+            old.second = operand(wide_in, narrow_in, 3usize, first, count, rows, access);
         }
-        #[unroll]
-        for word in 0..comptime!(GRANULE as usize / 2) {
-            let mut two = Pairs::empty();
-            two.weight = old[0usize][word];
-            if comptime!(known > 1) {
-                two.first = old[1usize][word];
-            }
-            if comptime!(known > 2) {
-                two.second = old[2usize][word];
-            }
-            if comptime!(known > 3) {
-                two.most = old[3usize][word];
-            }
-            let place = first + comptime!(word as u32 * 2);
-            let two = step_pair(two, gradient[word], place, numbers, plan);
-            #[unroll]
-            for tensor in 0..tensors {
-                let mut granule = new[tensor];
-                granule[word] = two.get(tensor);
-                new[tensor] = granule;
-            }
+        if comptime!(plan.chain.known > 2) {
+            old.most = operand(wide_in, narrow_in, 4usize, first, count, rows, access);
         }
+        let new = step_granule(old, gradient, first, numbers, plan);
         #[unroll]
-        for tensor in 0..tensors {
+        for tensor in 0..comptime!(1 + plan.chain.states()) {
             store(
                 wide_out.index_mut(tensor),
                 narrow_out.index(tensor),
-                new[tensor],
+                new.get(tensor),
                 first,
                 count,
                 rows,

@@ -1,7 +1,4 @@
-//! One block of an update of packed tensors: decode, step and encode, two neighbours at a time.
-//!
-//! What a unit does for two neighbours of all tensors is some hundred instructions. More at a time would be more than the
-//! instruction cache holds, and waiting for instructions took most of the time when it was eight.
+//! One block of an update of packed tensors: decode, step and encode, a granule at a time.
 
 use cubecl::prelude::*;
 
@@ -9,9 +6,9 @@ use super::codes::Code;
 use super::dense::{Access, Granule, Rows, load};
 use super::feed::Feed;
 use super::geometry::{Block, Geometry, granule_offset, granule_values, plane_index};
-use super::plane::{PlanePair, merge_pair, split};
+use super::plane::{PlanePair, merge, split};
 use super::source::{load_entry, source};
-use super::step::{Numbers, Pairs, Plan, step_pair};
+use super::step::{Granules, Numbers, Plan, step_granule};
 use super::team::Means;
 use super::writer::{Writer, code_length};
 use crate::header::CAPACITY_WORD;
@@ -91,76 +88,89 @@ fn present(block: Block, stream: u32, row: u32, #[comptime] whole: bool) -> u32 
     }
 }
 
-/// The old values of pair `pair` of a row, which the feeds come to next, with the signs and fractions in `words`.
+/// The new values of the granule in row `row`, which the feeds come to next. `bytes` begin with its old signs and fractions.
 #[cube]
-fn decode_pair(
+fn renew(
     old: &Old,
     feeds: &Sequence<Feed>,
     entries: &Sequence<SharedMemory<u32>>,
-    words: &Array<u32>,
+    bytes: &Array<PlanePair>,
+    gradient: Granule,
+    block: Block,
+    stream: u32,
     row: u32,
-    pair: u32,
     count: u32,
+    numbers: &Numbers,
     #[comptime] whole: bool,
-    #[comptime] tensors: usize,
+    #[comptime] plan: Plan,
     #[comptime] means: Means,
-) -> Pairs {
-    let mut two = Array::<u32>::new(tensors);
+) -> Granules {
+    let tensors = comptime!(1 + plan.chain.states());
+    let mut exponents = Array::<Granule>::new(tensors);
     #[unroll]
     for tensor in 0..tensors {
-        two[tensor] = 0u32;
+        exponents[tensor] = Granule::empty();
     }
-    // The tensors' steps are side by side, so that their latencies overlap.
-    #[unroll]
-    for symbol in 0..2u32 {
-        if comptime!(symbol == 0 || !means.has_u64) {
-            #[unroll]
-            for tensor in 0..tensors {
-                let (streams, spill) = (old.streams.index(tensor), old.spill.index(tensor));
-                feeds.index(tensor).refill(streams, spill, means);
-            }
+    // Not unrolled, for the instruction cache; the tensors' steps are side by side, so that their latencies overlap.
+    for pair in 0..comptime!(GRANULE / 2) {
+        let mut two = Array::<u32>::new(tensors);
+        #[unroll]
+        for tensor in 0..tensors {
+            two[tensor] = 0u32;
         }
-        if comptime!(whole) {
-            read(feeds, entries, &mut two, symbol, tensors, means);
-        } else {
-            if pair * 2 + symbol < count {
+        #[unroll]
+        for symbol in 0..2u32 {
+            if comptime!(symbol == 0 || !means.has_u64) {
+                #[unroll]
+                for tensor in 0..tensors {
+                    let (streams, spill) = (old.streams.index(tensor), old.spill.index(tensor));
+                    feeds.index(tensor).refill(streams, spill, means);
+                }
+            }
+            if comptime!(whole) {
                 read(feeds, entries, &mut two, symbol, tensors, means);
+            } else {
+                if pair * 2 + symbol < count {
+                    read(feeds, entries, &mut two, symbol, tensors, means);
+                }
             }
         }
-    }
-    #[unroll]
-    for tensor in 0..tensors {
-        let feed = feeds.index(tensor);
-        if feed.is_raw() {
-            if pair * 2 < count {
-                let (streams, spill) = (old.streams.index(tensor), old.spill.index(tensor));
-                two[tensor] = feed.raw_pair(row, pair, streams, spill);
+        #[unroll]
+        for tensor in 0..tensors {
+            let feed = feeds.index(tensor);
+            if feed.is_raw() {
+                if pair * 2 < count {
+                    let (streams, spill) = (old.streams.index(tensor), old.spill.index(tensor));
+                    two[tensor] = feed.raw_pair(row, pair, streams, spill);
+                }
             }
+            // The first pair is at the front after the last.
+            let before = exponents[tensor];
+            let mut after = Granule::empty();
+            after[0] = before[1];
+            after[1] = before[2];
+            after[2] = before[3];
+            after[3] = two[tensor];
+            exponents[tensor] = after;
         }
     }
-    let mut values = Pairs::empty();
-    values.weight = merge_pair(two[0usize], words[0usize]);
+    let mut values = Granules {
+        weight: merge(exponents[0usize], bytes[0usize], 0u32),
+        first: Granule::empty(),
+        second: Granule::empty(),
+        most: Granule::empty(),
+    };
     if comptime!(tensors > 1) {
-        values.first = merge_pair(two[1usize], words[1usize]);
+        values.first = merge(exponents[1usize], bytes[1usize], 0u32);
     }
     if comptime!(tensors > 2) {
-        values.second = merge_pair(two[2usize], words[2usize]);
+        values.second = merge(exponents[2usize], bytes[2usize], 0u32);
     }
     if comptime!(tensors > 3) {
-        values.most = merge_pair(two[3usize], words[3usize]);
+        values.most = merge(exponents[3usize], bytes[3usize], 0u32);
     }
-    values
-}
-
-/// The words but the first, and a new one behind them. After four times a granule's first pair is at the front again.
-#[cube]
-fn push(granule: Granule, last: u32) -> Granule {
-    let mut pushed = Granule::empty();
-    pushed[0] = granule[1];
-    pushed[1] = granule[2];
-    pushed[2] = granule[3];
-    pushed[3] = last;
-    pushed
+    let place = block.first + granule_offset(stream, row);
+    step_granule(values, gradient, place, numbers, plan)
 }
 
 /// Reads the next exponent of each tensor to its place in a pair.
@@ -180,15 +190,20 @@ fn read(
     }
 }
 
-/// Zeros behind the first `count` values of a granule, of which these are pair `pair`.
+/// Zeros behind the first `count` values.
 #[cube]
-fn cut(two: u32, pair: u32, count: u32) -> u32 {
-    let upper = select(pair * 2 + 1 < count, u32::MAX, 0xffffu32);
-    two & select(pair * 2 < count, upper, 0u32)
+fn cut(granule: Granule, count: u32) -> Granule {
+    let mut kept = granule;
+    #[unroll]
+    for word in 0..comptime!(GRANULE / 2) {
+        let upper = select(word * 2 + 1 < count, u32::MAX, 0xffffu32);
+        let mask = select(word * 2 < count, upper, 0u32);
+        kept[word as usize] = granule[word as usize] & mask;
+    }
+    kept
 }
 
-/// Codes a block's new values; or, where `raw` says of which tensors, writes their new exponents, a byte each. `pairs` is
-/// how many a granule has; not a constant, or the compiler would unroll the loop.
+/// Codes a block's new values; or, where `raw` says of which tensors, writes their new exponents, a byte each.
 #[cube]
 pub(crate) fn block_pass(
     old: &Old,
@@ -206,7 +221,6 @@ pub(crate) fn block_pass(
     raw_at: &Array<u32>,
     capacities: &Sequence<u32>,
     numbers: &Numbers,
-    pairs: u32,
     #[comptime] whole: bool,
     #[comptime] geometry: Geometry,
     #[comptime] plan: Plan,
@@ -219,57 +233,37 @@ pub(crate) fn block_pass(
     } else {
         block.rows
     };
-    // Signs and fractions of two rows, the old ones, and the new values of the first.
+    // Signs and fractions of two rows, the old ones, and the new ones of the first.
     let mut bytes = Array::<PlanePair>::new(tensors);
     let mut above = Array::<Granule>::new(tensors);
+    // A row at a time, for the instruction cache.
     for row in 0..rows {
         let count = present(block, stream, row, whole);
-        let mut slope = gradient.granule(block, stream, row, count, access);
-        let first = block.first + granule_offset(stream, row);
+        let slope = gradient.granule(block, stream, row, count, access);
         let place = block.first / comptime!(2 * GRANULE) + plane_index(stream, row);
         let second = row % 2 == 1;
-        // The bytes of this row that come next, and the four after them.
-        let mut words = Array::<u32>::new(tensors);
-        let mut others = Array::<u32>::new(tensors);
-        let mut new = Array::<Granule>::new(tensors);
         #[unroll]
         for tensor in 0..tensors {
-            if !second {
+            if second {
+                let mut rest = PlanePair::empty();
+                rest[0] = bytes[tensor][2];
+                rest[1] = bytes[tensor][3];
+                bytes[tensor] = rest;
+            } else {
                 let plane = old.plane.index(tensor);
                 bytes[tensor] = plane[place as usize];
             }
-            let both = bytes[tensor];
-            words[tensor] = select(second, both[2], both[0]);
-            others[tensor] = select(second, both[3], both[1]);
-            new[tensor] = Granule::empty();
         }
-        for pair in 0..pairs {
-            let values = decode_pair(
-                old, feeds, entries, &words, row, pair, count, whole, tensors, means,
-            );
-            let values = step_pair(values, slope[0], first + pair * 2, numbers, plan);
-            slope = push(slope, slope[0]);
-            #[unroll]
-            for tensor in 0..tensors {
-                words[tensor] = select(pair == 1, others[tensor], words[tensor] >> 8);
-                let mut two = values.get(tensor);
-                if comptime!(!whole) {
-                    two = cut(two, pair, count);
-                }
-                new[tensor] = push(new[tensor], two);
-                let writer = writers.index(tensor);
-                if comptime!(whole) {
-                    writer.pair(two, &codes[tensor], means);
-                } else {
-                    if raw == 0 {
-                        code(writer, two, codes[tensor], pair * 2, count, means);
-                    }
-                }
-            }
-        }
+        let new = renew(
+            old, feeds, entries, &bytes, slope, block, stream, row, count, numbers, whole, plan,
+            means,
+        );
         #[unroll]
         for tensor in 0..tensors {
-            let granule = new[tensor];
+            let mut granule = new.get(tensor);
+            if comptime!(!whole) {
+                granule = cut(granule, count);
+            }
             if raw == 0 {
                 let plane = planes.index_mut(tensor);
                 if second {
@@ -282,6 +276,14 @@ pub(crate) fn block_pass(
                         }
                     }
                 }
+                code(
+                    writers.index(tensor),
+                    granule,
+                    codes[tensor],
+                    count,
+                    whole,
+                    means,
+                );
             } else if comptime!(!whole) {
                 if raw & comptime!(1u32 << tensor as u32) != 0 {
                     let capacity = *capacities.index(tensor);
@@ -311,22 +313,27 @@ fn write_raw(target: &mut Array<u32>, granule: Granule, at: u32, stream: u32, ro
     }
 }
 
-/// Codes those of two values, of which the first is number `index` of its granule, that are among the first `count`.
+/// Codes a granule's first `count` values.
 #[cube]
 fn code(
     writer: &Writer,
-    two: u32,
+    granule: Granule,
     codes: SharedMemory<u32>,
-    index: u32,
     count: u32,
+    #[comptime] whole: bool,
     #[comptime] means: Means,
 ) {
-    #[unroll]
-    for symbol in 0..2u32 {
-        if index + symbol < count {
-            let exponent = (two >> comptime!(symbol * 16 + 7)) & 0xff;
-            let code = codes[exponent as usize];
-            writer.push(code & comptime!(Code::BITS), code_length(code), means);
+    if comptime!(whole) {
+        writer.granule(granule, &codes, means);
+    } else {
+        #[unroll]
+        for symbol in 0..GRANULE {
+            if symbol < count {
+                let pair = granule[comptime!((symbol / 2) as usize)];
+                let exponent = (pair >> comptime!(symbol % 2 * 16 + 7)) & 0xff;
+                let code = codes[exponent as usize];
+                writer.push(code & comptime!(Code::BITS), code_length(code), means);
+            }
         }
     }
 }

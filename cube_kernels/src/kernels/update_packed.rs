@@ -1,6 +1,6 @@
 //! The update of packed tensors: old packed forms and a dense gradient go in, new packed forms come out.
 //!
-//! A team works on the same block of all tensors. Each unit decodes its streams of weight and states two values at a time,
+//! A team works on the same block of all tensors. Each unit decodes its streams of weight and states granule by granule,
 //! does the step in registers, and codes the new values with the codes that the old forms had: a step changes so little
 //! that they still fit, and what has no code is escaped. So nothing dense exists but the gradient. Bytes per value: 2 for the
 //! gradient, and 2.67 for each tensor of which an exponent takes 2.7 bits.
@@ -38,7 +38,6 @@ pub(crate) fn update_packed(
     serial: u32,
     teams: u32,
     numbers: &Numbers,
-    pairs: u32,
     #[comptime] profile: u32,
     #[comptime] geometry: Geometry,
     #[comptime] plan: Plan,
@@ -109,14 +108,14 @@ pub(crate) fn update_packed(
                 if full && raw == 0 {
                     block_pass(
                         old, gradient, planes, streams, spills, &feeds, &entries, &codes, &writers,
-                        block, stream, raw, &raw_at, capacities, numbers, pairs, true, geometry,
-                        plan, access, means,
+                        block, stream, raw, &raw_at, capacities, numbers, true, geometry, plan,
+                        access, means,
                     );
                 } else {
                     block_pass(
                         old, gradient, planes, streams, spills, &feeds, &entries, &codes, &writers,
-                        block, stream, raw, &raw_at, capacities, numbers, pairs, false, geometry,
-                        plan, access, means,
+                        block, stream, raw, &raw_at, capacities, numbers, false, geometry, plan,
+                        access, means,
                     );
                 }
             }

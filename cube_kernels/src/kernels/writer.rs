@@ -59,13 +59,6 @@ impl Writer {
         }
     }
 
-    /// Codes the exponents of two neighbours.
-    pub(crate) fn pair(&self, two: u32, codes: &SharedMemory<u32>, #[comptime] means: Means) {
-        let a = codes[((two >> 7) & 0xff) as usize];
-        let b = codes[((two >> 23) & 0xff) as usize];
-        self.two(a, b, means);
-    }
-
     /// Appends four codes, at once if they take at most 32 bits.
     fn four(&self, a: u32, b: u32, c: u32, d: u32, #[comptime] means: Means) {
         let sum = a + b + (c + d);

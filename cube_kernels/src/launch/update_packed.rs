@@ -14,7 +14,7 @@ use crate::kernels::step::Plan;
 use crate::kernels::tickets::TICKETS;
 use crate::kernels::update_block::{GradientLaunch, OldLaunch};
 use crate::kernels::update_packed as kernel;
-use crate::layout::{GRANULE, STREAMS};
+use crate::layout::STREAMS;
 use crate::optim::Update;
 use crate::{PackedLayout, Profile};
 
@@ -158,7 +158,6 @@ pub(super) fn update_packed_with<R: Runtime>(
             serial,
             teams,
             numbers(update),
-            GRANULE / 2,
             layout.profile().code() as u32,
             geometry,
             Plan {
