@@ -4,6 +4,8 @@
 mod backend;
 mod config;
 mod device;
+#[cfg(feature = "distributed")]
+mod distributed;
 mod error;
 #[cfg(feature = "cli")]
 pub mod inspect;

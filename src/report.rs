@@ -76,6 +76,15 @@ pub struct MemoryReport {
     pub decodes: u64,
     /// Logical bytes decoded so far.
     pub decoded_bytes: u64,
+    /// Tensors that came from another device in packed form so far.
+    #[serde(default)]
+    pub moves: u64,
+    /// Their logical bytes.
+    #[serde(default)]
+    pub moved_bytes: u64,
+    /// The bytes that they came as, spill included.
+    #[serde(default)]
+    pub moved_as_bytes: u64,
     /// Tensors computed again so far.
     pub derives: u64,
     /// Logical bytes computed again so far.
@@ -226,6 +235,9 @@ pub(crate) struct Stats {
     encoded_to: AtomicU64,
     decodes: AtomicU64,
     decoded: AtomicU64,
+    moves: AtomicU64,
+    moved: AtomicU64,
+    moved_as: AtomicU64,
     derives: AtomicU64,
     rederived: AtomicU64,
     incompressible: AtomicU64,
@@ -354,6 +366,9 @@ impl Stats {
             encoded_to_bytes: self.encoded_to.load(Relaxed),
             decodes: self.decodes.load(Relaxed),
             decoded_bytes: self.decoded.load(Relaxed),
+            moves: self.moves.load(Relaxed),
+            moved_bytes: self.moved.load(Relaxed),
+            moved_as_bytes: self.moved_as.load(Relaxed),
             derives: self.derives.load(Relaxed),
             rederived_bytes: self.rederived.load(Relaxed),
             incompressible: self.incompressible.load(Relaxed),

@@ -48,6 +48,25 @@ impl Footprint {
         }
     }
 
+    /// A tensor of `logical` bytes that came from another device in packed form.
+    #[cfg(feature = "cube")]
+    pub(crate) fn moved(stats: &Arc<Stats>, logical: u64, packed: u64, spill: u64) -> Self {
+        stats.moves.fetch_add(1, Relaxed);
+        stats.moved.fetch_add(logical, Relaxed);
+        stats.moved_as.fetch_add(packed + spill, Relaxed);
+        stats.packed.add(packed);
+        stats.spill.add(spill);
+        stats.resident.add(packed + spill);
+        Self {
+            stats: stats.clone(),
+            logical,
+            packed: AtomicU64::new(packed),
+            spill: AtomicU64::new(spill),
+            reserved: AtomicU64::new(0),
+            kept_dense: AtomicU64::new(0),
+        }
+    }
+
     /// A tensor of `logical` bytes that stays dense.
     pub(crate) fn kept_dense(stats: &Arc<Stats>, logical: u64, why: KeptDense) -> Self {
         let footprint = Self {

@@ -8,7 +8,9 @@ use burn_cubecl::{
     BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement, tensor::CubeTensor,
 };
 use burn_std::Metadata;
-use cubecl::{client::ComputeClient, prelude::TensorBinding, server::Handle};
+use cubecl::client::ComputeClient;
+use cubecl::prelude::TensorBinding;
+use cubecl::server::{Handle, ServerCommunication};
 use lct_kernels::PackedLayout;
 use lct_kernels::header::{CAPACITY_WORD, RECORDS_END_WORD, SERIAL_WORD, fixed_words};
 use lct_kernels::launch::{self, DenseLayout};
@@ -114,6 +116,14 @@ where
         CubePacked::pack(tensor, request)
     }
 
+    fn relocate(
+        packed: &CubePacked<R>,
+        device: &Device<Self>,
+        request: &PackRequest,
+    ) -> Option<CubePacked<R>> {
+        packed.relocate(device, request)
+    }
+
     fn unpack(packed: &CubePacked<R>) -> FloatTensor<Self> {
         packed.unpack()
     }
@@ -199,6 +209,45 @@ impl<R: CubeRuntime> CubePacked<R> {
             footprint,
             form: Mutex::new(form),
         }))
+    }
+
+    /// The packed form on another device, if Burn would move the tensor as it lies: what it lays out anew is moved dense.
+    pub(super) fn relocate(&self, device: &R::Device, request: &PackRequest) -> Option<Self> {
+        let Shared { client, meta, .. } = &*self.0;
+        if !R::can_read_tensor(meta.shape(), meta.strides()) {
+            return None;
+        }
+        let buffers = self.settled()?;
+        let target = R::client(device);
+        let moved = |buffer: Handle| moved(client, buffer, &target);
+        let spilled = buffers.spill.as_ref().map_or(0, Handle::size_in_used);
+        let layout = &buffers.layout;
+        let footprint = Footprint::moved(
+            &request.stats,
+            layout.dense_bytes(),
+            layout.blob_bytes(),
+            spilled,
+        );
+        let form = Form::Packed(PackedBuffers {
+            blob: moved(buffers.blob),
+            spill: buffers.spill.map(moved),
+            ..buffers
+        });
+        Some(Self(Arc::new(Shared {
+            client: target,
+            device: device.clone(),
+            meta: meta.clone(),
+            footprint,
+            form: Mutex::new(form),
+        })))
+    }
+
+    /// The buffers, if it is packed and known to be whole.
+    fn settled(&self) -> Option<PackedBuffers> {
+        if self.buffers()?.end.is_none() {
+            Reserve::<R>::of(&self.0.device).settle_all();
+        }
+        self.buffers().filter(|buffers| buffers.end.is_some())
     }
 
     /// The buffers, if it is packed.
@@ -428,6 +477,28 @@ fn decode<R: CubeRuntime>(
 pub(super) fn buffer<R: CubeRuntime>(client: &ComputeClient<R>, bytes: u64) -> Handle {
     let room = rounded(bytes);
     client.empty(room as usize).offset_end(room - bytes)
+}
+
+/// A copy of a buffer, with its room, on another device.
+fn moved<R: CubeRuntime>(
+    client: &ComputeClient<R>,
+    buffer: Handle,
+    target: &ComputeClient<R>,
+) -> Handle {
+    // With all of its room, so that both devices' allocators see the same few sizes.
+    let room = buffer.offset_end.unwrap_or(0);
+    let mut whole = buffer;
+    whole.offset_end = None;
+    let mut owner = client.clone();
+    // SAFETY: it is the stream that the buffer belongs to, and all that is asked of it is to read that buffer.
+    unsafe { owner.set_stream(whole.stream) };
+    let word = cubecl::ir::ElemType::UInt(cubecl::ir::UIntKind::U32);
+    let copy = owner.to_client(whole, target, word);
+    if <R::Server as ServerCommunication>::SERVER_COMM_ENABLED {
+        // It is sent beside the stream. Without waiting, the stream could give the memory to others before it has been read.
+        owner.sync_collective();
+    }
+    copy.offset_end(room)
 }
 
 /// Copies the used words into a buffer of their size, on the stream that they belong to.

@@ -53,6 +53,14 @@ impl<T, R: CubeRuntime> Pending<T, R> {
         }
     }
 
+    /// What is there already.
+    fn ready(client: &Client<R>, value: T) -> Self {
+        Self {
+            slot: Arc::new(OnceLock::from(value)),
+            ..Self::new(client)
+        }
+    }
+
     fn get(&self) -> &T {
         let found = || self.slot.get();
         if let Some(found) = found() {
@@ -163,6 +171,22 @@ where
 
     fn submit(batch: FusionBatch<R>) {
         batch.register::<CubeBackend<R, F, I, BT>>();
+    }
+
+    fn relocate(
+        packed: &FusionPacked<R>,
+        device: &Device<Self>,
+        request: &PackRequest,
+    ) -> Option<FusionPacked<R>> {
+        let Pending { client, stream, .. } = &packed.packed;
+        // As Burn does before it moves a tensor: what its stream holds is executed.
+        stream.executes(|| client.sync(|| ()));
+        let moved = packed.packed.get().relocate(device, request)?;
+        let client = get_client::<CubeBackend<R, F, I, BT>>(device);
+        Some(FusionPacked {
+            shape: packed.shape.clone(),
+            packed: Pending::ready(&client, moved),
+        })
     }
 
     fn unpack(packed: &FusionPacked<R>) -> CubeTensor<R> {

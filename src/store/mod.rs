@@ -140,6 +140,18 @@ pub trait PackedStore: Backend {
     /// the others may make a lazy backend close its plans.
     fn submit(_batch: Self::Batch) {}
 
+    /// The packed form on another device, moved as it is and counted there. `None` if the tensor has to move dense: the backend
+    /// inside would lay it out anew, or there is no way for packed forms from one of its devices to another.
+    ///
+    /// Blocks until an encode that is still running has ended: only then is it known what there is to move.
+    fn relocate(
+        _packed: &Self::Packed,
+        _device: &Device<Self>,
+        _request: &PackRequest,
+    ) -> Option<Self::Packed> {
+        None
+    }
+
     /// Decodes to a tensor of the same bits, shape and memory layout as the one that was packed.
     ///
     /// # Panics

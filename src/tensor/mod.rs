@@ -1,6 +1,8 @@
 //! The float tensor primitive: a storage that is kept once, and a view of it.
 
 use std::sync::Arc;
+#[cfg(feature = "distributed")]
+use std::sync::Weak;
 
 use burn_backend::tensor::{Device, FloatTensor};
 use burn_backend::{DType, ExecutionError, Shape, TensorMetadata};
@@ -128,12 +130,81 @@ impl<B: PackedStore> LctTensor<B> {
         }
     }
 
-    /// The tensor on `device`; as it is, packed or not, if it is there already.
+    /// The tensor on `device`; as it is, packed or not, if it is there already. One that rests packed moves packed.
     pub(crate) fn into_device(self, device: &Device<B>) -> Self {
         if self.device() == *device {
-            self
-        } else {
-            Self::new(B::float_to_device(self.dense(), device))
+            return self;
+        }
+        let packed = self.at_rest().and_then(|storage| storage.packed());
+        if let Some(packed) = packed {
+            let residency = Residency::<B>::of(device);
+            B::claim(device, false);
+            if let Some(moved) = B::relocate(packed.get(), device, &residency.request()) {
+                return Self::packed(moved, self.shape(), device.clone(), residency);
+            }
+        }
+        Self::new(B::float_to_device(self.dense(), device))
+    }
+
+    /// A tensor that was made in packed form.
+    fn packed(
+        packed: B::Packed,
+        shape: Shape,
+        device: Device<B>,
+        residency: &'static Residency<B>,
+    ) -> Self {
+        let view = View::identity(&shape);
+        let storage = Storage::at_rest(packed, shape, device, residency);
+        Self(Form::Managed(Arc::new(storage), view))
+    }
+
+    /// The storage, if this is all of it as it is.
+    fn at_rest(&self) -> Option<&Arc<Storage<B>>> {
+        match &self.0 {
+            Form::Managed(storage, view) if view.is_identity() => Some(storage),
+            Form::Managed(..) | Form::Passed(_) => None,
+        }
+    }
+}
+
+#[cfg(feature = "distributed")]
+impl<B: PackedStore> LctTensor<B> {
+    /// Takes over a result whose values are not there yet. It is not in the hot window, and so is not packed, before somebody
+    /// [admits](Residency::admit) the storage, of which there is none if the tensor is not one to manage.
+    pub(crate) fn in_flight(tensor: FloatTensor<B>) -> (Self, Option<Weak<Storage<B>>>) {
+        let device = B::float_device(&tensor);
+        let residency = Residency::<B>::of(&device);
+        if !admits(residency, tensor.dtype(), tensor.shape().num_elements()) {
+            return (Self(Form::Passed(tensor)), None);
+        }
+        B::claim(&device, false);
+        let storage = Arc::new(Storage::new(tensor, device, residency, None));
+        let view = View::identity(&storage.shape);
+        let weak = Arc::downgrade(&storage);
+        (Self(Form::Managed(storage, view)), Some(weak))
+    }
+
+    /// B's dense tensor, to be written where it lies. Whether it was managed before; if so, it is not until it is
+    /// [taken back](Self::take_back).
+    pub(crate) fn lend(&mut self) -> (&mut FloatTensor<B>, bool) {
+        let managed = match &self.0 {
+            Form::Managed(..) => Some(self.clone()),
+            Form::Passed(_) => None,
+        };
+        let was_managed = managed.is_some();
+        if let Some(tensor) = managed {
+            self.0 = Form::Passed(tensor.dense());
+        }
+        match &mut self.0 {
+            Form::Passed(tensor) => (tensor, was_managed),
+            Form::Managed(..) => unreachable!("it was made one that is passed"),
+        }
+    }
+
+    /// Manages a tensor again that was lent.
+    pub(crate) fn take_back(&mut self) {
+        if let Form::Passed(tensor) = &self.0 {
+            *self = Self::new(tensor.clone());
         }
     }
 }

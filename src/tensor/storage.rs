@@ -78,10 +78,8 @@ impl<B: PackedStore> Rest<B> {
 }
 
 /// A packed form that is kept alive.
-#[cfg(feature = "optim")]
 pub(crate) struct PackedRest<B: PackedStore>(Arc<Rest<B>>);
 
-#[cfg(feature = "optim")]
 impl<B: PackedStore> PackedRest<B> {
     pub(crate) fn get(&self) -> &B::Packed {
         match &*self.0 {
@@ -128,13 +126,17 @@ impl<B: PackedStore> Storage<B> {
     }
 
     /// A tensor that was made in packed form; it is not in the hot window.
-    #[cfg(feature = "optim")]
-    pub(crate) fn at_rest(packed: B::Packed, like: &Self) -> Self {
+    pub(crate) fn at_rest(
+        packed: B::Packed,
+        shape: Shape,
+        device: Device<B>,
+        residency: &'static Residency<B>,
+    ) -> Self {
         let rest = Arc::new(Rest::Packed(packed));
         let storage = Self {
-            shape: like.shape.clone(),
-            device: like.device.clone(),
-            residency: like.residency,
+            shape,
+            device,
+            residency,
             ticket: Arc::default(),
             entered: Arc::default(),
             recipe: None,
@@ -148,7 +150,6 @@ impl<B: PackedStore> Storage<B> {
     }
 
     /// The packed form, if there is one that is not held dense.
-    #[cfg(feature = "optim")]
     pub(crate) fn packed(&self) -> Option<PackedRest<B>> {
         match &*self.lock() {
             State::Resting(rest) | State::Copied(rest, _) => match &**rest {

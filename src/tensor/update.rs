@@ -5,7 +5,7 @@ use std::sync::Arc;
 use burn_backend::tensor::FloatTensor;
 use lct_kernels::optim::Update;
 
-use super::{Form, LctTensor, Storage, View, natural_break};
+use super::{LctTensor, Storage, natural_break};
 use crate::store::{Operands, PackedStore};
 
 impl<B: PackedStore> LctTensor<B> {
@@ -52,17 +52,8 @@ impl<B: PackedStore> LctTensor<B> {
         let request = storages[0].residency.request();
         let new = B::update_packed(update, gradient, &forms, &request)?;
         let wrap = |(packed, old): (B::Packed, &Arc<Storage<B>>)| {
-            let storage = Arc::new(Storage::at_rest(packed, old));
-            Self(Form::Managed(storage, View::identity(&old.shape)))
+            Self::packed(packed, old.shape.clone(), old.device.clone(), old.residency)
         };
         Ok(new.into_iter().zip(storages).map(wrap).collect())
-    }
-
-    /// The storage, if this is all of it as it is.
-    fn at_rest(&self) -> Option<&Arc<Storage<B>>> {
-        match &self.0 {
-            Form::Managed(storage, view) if view.is_identity() => Some(storage),
-            Form::Managed(..) | Form::Passed(_) => None,
-        }
     }
 }

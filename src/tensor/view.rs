@@ -57,7 +57,6 @@ impl View {
     }
 
     /// Whether nothing is changed.
-    #[cfg(feature = "optim")]
     pub(crate) fn is_identity(&self) -> bool {
         self.ops.is_empty()
     }

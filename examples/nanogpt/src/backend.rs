@@ -2,10 +2,14 @@
 
 use burn::{
     backend::{
-        Autodiff, Cuda, Flex, autodiff::checkpoint::strategy::BalancedCheckpointing,
-        cuda::CudaDevice, flex::FlexDevice,
+        Autodiff, Cuda, autodiff::checkpoint::strategy::BalancedCheckpointing, cuda::CudaDevice,
     },
-    tensor::{DType, bf16, set_default_dtypes},
+    tensor::bf16,
+};
+#[cfg(not(feature = "distributed"))]
+use burn::{
+    backend::{Flex, flex::FlexDevice},
+    tensor::{DType, set_default_dtypes},
 };
 use burn_backend::StreamId;
 use burn_lct::{LctBackend, PackedStore, optim::FusedUpdate};
@@ -18,7 +22,9 @@ use cudarc::driver::CudaContext;
 use nanogpt::{
     Error,
     cli::{BackendKind, Checkpointing, DeviceKind, Switch, TrainArgs},
-    memory::{Forms, Probe, Usage, human},
+    devices::Place,
+    memory::{Forms, Probe, Reading, Usage, human},
+    optim::{Reduces, TrainBackend},
     report::{Card, Report},
     train::Plan,
 };
@@ -31,7 +37,11 @@ type OnCuda = Cuda<bf16, i32>;
 #[cfg(feature = "unfused")]
 type OnCudaUnfused = burn_cubecl::CubeBackend<CudaRuntime, bf16, i32, u8>;
 /// The CPU; its type is a setting, see [`flex`].
+#[cfg(not(feature = "distributed"))]
 type OnCpu = Flex;
+
+/// How a backend is set up on a device, and asked about memory there.
+type SetUp<D> = fn(&TrainArgs, &D) -> Result<Probe, Error>;
 
 /// Trains with the backend that the settings ask for.
 ///
@@ -41,27 +51,39 @@ pub fn run(plan: &Plan) -> Result<Report, Error> {
     let args = plan.args();
     let unfused = args.fusion == Switch::Off;
     match (use_cuda(args)?, args.backend, unfused) {
-        (false, BackendKind::Plain, _) => flex::<OnCpu>(plan, Probe::none()),
-        (true, BackendKind::Plain, false) => cuda::<OnCuda>(plan, Probe::none()),
+        #[cfg(not(feature = "distributed"))]
+        (false, BackendKind::Plain, _) => flex::<OnCpu>(plan, plain),
+        (true, BackendKind::Plain, false) => cuda::<OnCuda>(plan, plain),
         #[cfg(feature = "unfused")]
-        (true, BackendKind::Plain, true) => cuda::<OnCudaUnfused>(plan, Probe::none()),
+        (true, BackendKind::Plain, true) => cuda::<OnCudaUnfused>(plan, plain),
         #[cfg(not(feature = "unfused"))]
         (true, _, true) => Err(Error::NotBuilt {
             what: "the unfused CUDA backend",
             remedy: "build it with --features unfused, or leave --fusion on",
         }),
-        (false, BackendKind::Lct, _) => flex::<LctBackend<OnCpu>>(plan, lct::<OnCpu>(args)?),
-        (true, BackendKind::Lct, false) => cuda::<LctBackend<OnCuda>>(plan, lct::<OnCuda>(args)?),
+        #[cfg(not(feature = "distributed"))]
+        (false, BackendKind::Lct, _) => flex::<LctBackend<OnCpu>>(plan, lct::<OnCpu>),
+        #[cfg(feature = "distributed")]
+        (false, _, _) => Err(Error::NotBuilt {
+            what: "the CPU",
+            remedy: "build it without --features distributed, or use --device cuda",
+        }),
+        (true, BackendKind::Lct, false) => cuda::<LctBackend<OnCuda>>(plan, lct::<OnCuda>),
         #[cfg(feature = "unfused")]
         (true, BackendKind::Lct, true) => {
-            cuda::<LctBackend<OnCudaUnfused>>(plan, lct::<OnCudaUnfused>(args)?)
+            cuda::<LctBackend<OnCudaUnfused>>(plan, lct::<OnCudaUnfused>)
         }
     }
 }
 
+/// Plain Burn needs nothing and reports nothing.
+fn plain<D>(_args: &TrainArgs, _device: &D) -> Result<Probe, Error> {
+    Ok(Probe::none())
+}
+
 /// Sets the compressed backend up, if settings are given, and says how to ask it about memory.
-fn lct<B: PackedStore>(args: &TrainArgs) -> Result<Probe, Error> {
-    let device = B::Device::default();
+fn lct<B: PackedStore>(args: &TrainArgs, device: &B::Device) -> Result<Probe, Error> {
+    let device = device.clone();
     if let Some(path) = &args.lct_config {
         let text = fs::read_to_string(path).map_err(Error::io("read", path))?;
         let config = serde_json::from_str(&text).map_err(Error::json(path))?;
@@ -106,29 +128,76 @@ fn lct<B: PackedStore>(args: &TrainArgs) -> Result<Probe, Error> {
     })
 }
 
-/// Trains on the CPU, in BF16 by the device's settings.
-fn flex<B: FusedUpdate<Device = FlexDevice>>(plan: &Plan, probe: Probe) -> Result<Report, Error> {
-    let device = FlexDevice;
-    set_default_dtypes::<B>(&device, DType::BF16, DType::I32)
+/// Trains on the CPU, in BF16 by the device's settings. All devices are this one.
+#[cfg(not(feature = "distributed"))]
+fn flex<B: FusedUpdate<Device = FlexDevice>>(
+    plan: &Plan,
+    set_up: SetUp<FlexDevice>,
+) -> Result<Report, Error> {
+    let args = plan.args();
+    set_default_dtypes::<B>(&FlexDevice, DType::BF16, DType::I32)
         .map_err(Error::device("choosing BF16"))?;
-    let card = Card {
-        device: format!("{device:?}"),
-        name: processor(),
-        ..Card::default()
+    let place = |probe| Place {
+        device: FlexDevice,
+        probe,
+        card: Card {
+            device: format!("{FlexDevice:?}"),
+            name: processor(),
+            ..Card::default()
+        },
     };
-    train::<B>(plan, &device, &probe, card)
+    // It is set up, and reports, once.
+    let mut places = vec![place(set_up(args, &FlexDevice)?)];
+    places.resize_with(args.devices, || place(Probe::none()));
+    train::<B>(plan, places)
 }
 
-/// Trains on the first card.
-fn cuda<B: FusedUpdate<Device = CudaDevice>>(plan: &Plan, probe: Probe) -> Result<Report, Error> {
-    let device = CudaDevice::default();
-    if !plan.args().quiet {
+/// Trains on the first card, or on several.
+fn cuda<B: FusedUpdate<Device = CudaDevice> + Reduces>(
+    plan: &Plan,
+    set_up: SetUp<CudaDevice>,
+) -> Result<Report, Error> {
+    let args = plan.args();
+    let found = CudaContext::device_count().map_err(Error::device("counting cards"))?;
+    if args.devices > found as usize {
+        let asked = args.devices;
+        return Err(Error::TooFewCards { asked, found });
+    }
+    if args.strategy().is_some() {
+        share_streams();
+    }
+    if !args.quiet {
         announce_first_start();
     }
-    if let Some(gib) = plan.args().max_memory {
-        hold_all_but(gib, &device)?;
-    }
-    let client = CudaRuntime::client(&device);
+    let place = |index| {
+        let device = CudaDevice::new(index);
+        if let Some(gib) = args.max_memory {
+            hold_all_but(gib, &device)?;
+        }
+        Ok(Place {
+            probe: Probe {
+                usage: usage(&device),
+                ..set_up(args, &device)?
+            },
+            card: card(&device),
+            device,
+        })
+    };
+    let places: Result<Vec<_>, Error> = (0..args.devices).map(place).collect();
+    train::<B>(plan, places?)
+}
+
+/// Lets all threads compute on one stream of each card. CubeCL keeps a pool of memory for each stream, and burn-train's
+/// strategies compute on several threads: so the allocator's figures are those of the card.
+fn share_streams() {
+    let mut config = CubeClRuntimeConfig::from_current_dir().override_from_env();
+    config.streaming.max_streams = 1;
+    CubeClRuntimeConfig::set(config);
+}
+
+/// How to ask the allocator and the driver of a card.
+fn usage(device: &CudaDevice) -> Reading<Usage> {
+    let client = CudaRuntime::client(device);
     // CubeCL keeps one pool of memory for each thread that computes: this one's.
     let stream = StreamId::current();
     let context = CudaContext::new(device.index).ok();
@@ -138,32 +207,43 @@ fn cuda<B: FusedUpdate<Device = CudaDevice>>(plan: &Plan, probe: Probe) -> Resul
         let (free, total) = cudarc::driver::result::mem_get_info().ok()?;
         Some((total - free) as u64)
     };
-    let usage = move || {
+    Arc::new(move || {
         let usage = stream.executes(|| client.memory_usage()).ok()?;
         Some(Usage {
             in_use: usage.bytes_in_use,
             reserved: usage.bytes_reserved,
             process: taken().unwrap_or_default(),
         })
-    };
-    let probe = Probe {
-        usage: Arc::new(usage),
-        ..probe
-    };
-    train::<B>(plan, &device, &probe, card(&device))
+    })
 }
 
 /// Adds automatic differentiation with the strategy asked for.
-fn train<B: FusedUpdate>(
+fn train<B: FusedUpdate + Reduces>(
     plan: &Plan,
-    device: &B::Device,
-    probe: &Probe,
-    card: Card,
+    places: Vec<Place<B::Device>>,
 ) -> Result<Report, Error> {
     match plan.args().checkpointing {
-        Checkpointing::None => plan.run::<Autodiff<B>>(device, probe, card, None),
+        Checkpointing::None => differentiated::<Autodiff<B>>(plan, places),
         Checkpointing::Balanced => {
-            plan.run::<Autodiff<B, BalancedCheckpointing>>(device, probe, card, None)
+            differentiated::<Autodiff<B, BalancedCheckpointing>>(plan, places)
+        }
+    }
+}
+
+/// Trains in the program's own loop, or through burn-train on several devices.
+fn differentiated<B: TrainBackend>(
+    plan: &Plan,
+    mut places: Vec<Place<B::Device>>,
+) -> Result<Report, Error> {
+    match plan.args().strategy() {
+        Some(strategy) => plan.run_on_all::<B>(places, strategy),
+        None => {
+            let Place {
+                device,
+                probe,
+                card,
+            } = places.remove(0);
+            plan.run::<B>(&device, &probe, card, None)
         }
     }
 }
@@ -234,6 +314,7 @@ fn card(device: &CudaDevice) -> Card {
 }
 
 /// The processor's name, where Linux tells it.
+#[cfg(not(feature = "distributed"))]
 fn processor() -> Option<String> {
     let info = std::fs::read_to_string("/proc/cpuinfo").ok()?;
     let line = info.lines().find(|line| line.starts_with("model name"))?;

@@ -73,6 +73,16 @@ pub enum Checkpointing {
     Balanced,
 }
 
+/// How several devices share a training, each with a batch of its own. Both are burn-train's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Strategy {
+    /// The first device adds up the gradients of all and steps; the others get the new weights from it.
+    Multi,
+    /// Every device takes the mean of the gradients of all and steps. Needs the cargo feature `distributed`.
+    Ddp,
+}
+
 /// The settings of a run.
 #[derive(Clone, Debug, Args, Serialize)]
 pub struct TrainArgs {
@@ -85,13 +95,19 @@ pub struct TrainArgs {
     /// Where to train.
     #[arg(long, value_enum, default_value = "auto")]
     pub device: DeviceKind,
+    /// How many cards train together; on the CPU, so many trainings share it.
+    #[arg(long, default_value_t = 1)]
+    pub devices: usize,
+    /// How they do [default: multi, where there are several].
+    #[arg(long, value_enum)]
+    pub strategy: Option<Strategy>,
     /// Training steps of the whole run.
     #[arg(long, default_value_t = 200)]
     pub steps: usize,
     /// Seed of the weights, the batches and the sample.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Sequences in a batch [default: the preset's].
+    /// Sequences in a batch, of which each device has one [default: the preset's].
     #[arg(long)]
     pub batch: Option<usize>,
     /// The optimizer.
@@ -208,6 +224,16 @@ impl TrainArgs {
             }
             (None, true) | (Some(_), false) => {}
         }
+        if self.strategy().is_some() {
+            let flags = [
+                ("--checkpoint", self.checkpoint.is_some()),
+                ("--capture", self.capture.is_some()),
+                ("--timeline", self.timeline.is_some()),
+            ];
+            if let Some((flag, _)) = flags.into_iter().find(|(_, given)| *given) {
+                return Err(Error::OneDevice { flag });
+            }
+        }
         let at_least_one = "at least 1";
         let positive = "a positive number";
         let check = |good: bool, flag, value: String, range| {
@@ -219,6 +245,8 @@ impl TrainArgs {
         };
         let is_positive = |value: f64| value.is_finite() && value > 0.0;
         let (batch, lr) = (self.batch(), self.lr());
+        let devices = self.devices.to_string();
+        check(self.devices > 0, "--devices", devices, at_least_one)?;
         check(
             self.steps > 0,
             "--steps",
@@ -257,6 +285,12 @@ impl TrainArgs {
             self.temperature.to_string(),
             positive,
         )
+    }
+
+    /// How several devices share the training; `None` for the program's own loop on one.
+    pub fn strategy(&self) -> Option<Strategy> {
+        let several = self.devices > 1;
+        self.strategy.or(several.then_some(Strategy::Multi))
     }
 
     /// Sequences in a batch.

@@ -112,6 +112,22 @@ pub enum Error {
         needs: &'static str,
     },
 
+    /// A flag of the program's own loop was given together with several devices.
+    #[error("{flag} works with one device only; leave --devices and --strategy away, or {flag}")]
+    OneDevice {
+        /// The flag.
+        flag: &'static str,
+    },
+
+    /// More cards were asked for than there are.
+    #[error("--devices {asked}, but there {} {found}", if *found == 1 { "is" } else { "are" })]
+    TooFewCards {
+        /// The cards that were asked for.
+        asked: usize,
+        /// The cards that the driver sees.
+        found: i32,
+    },
+
     /// A number is out of its range.
     #[error("{flag} is {value}; it must be {range}")]
     OutOfRange {

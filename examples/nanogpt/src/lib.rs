@@ -8,6 +8,7 @@ pub mod checkpoint;
 pub mod cli;
 pub mod compare;
 pub mod data;
+pub mod devices;
 pub mod digest;
 pub mod error;
 pub mod generate;

@@ -46,14 +46,14 @@ pub struct Probe {
     /// The report of the compression, where there is one.
     pub compression: Compression,
     /// A few words on memory while the training runs, where the allocator has none.
-    pub words: Box<dyn Fn() -> Option<String>>,
+    pub words: Box<dyn Fn() -> Option<String> + Send>,
 }
 
 /// Asks an allocator or a compression.
 pub type Reading<T> = Arc<dyn Fn() -> Option<T> + Send + Sync>;
 
 /// Asks for a report of what compression saved, for people and for the record; `None` where nothing is compressed.
-pub type Compression = Box<dyn Fn() -> Option<(String, serde_json::Value)>>;
+pub type Compression = Box<dyn Fn() -> Option<(String, serde_json::Value)> + Send>;
 
 impl Probe {
     /// A probe for a backend that reports nothing.
@@ -63,6 +63,15 @@ impl Probe {
             forms: Arc::new(|| None),
             words: Box::new(|| None),
             compression: Box::new(|| None),
+        }
+    }
+
+    /// A probe that reads the same figures, and reports nothing.
+    pub fn readings(&self) -> Self {
+        Self {
+            usage: self.usage.clone(),
+            forms: self.forms.clone(),
+            ..Self::none()
         }
     }
 }

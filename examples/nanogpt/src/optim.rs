@@ -38,10 +38,16 @@ pub enum OptimKind {
     LctAdamW,
 }
 
-/// A backend to train on: every one of this program.
-pub trait TrainBackend: AutodiffBackend<InnerBackend: FusedUpdate> {}
+#[cfg(not(feature = "distributed"))]
+pub use burn::tensor::backend::Backend as Reduces;
+/// What Burn's autodiff asks of a backend beyond being one.
+#[cfg(feature = "distributed")]
+pub use burn::tensor::backend::distributed::DistributedBackend as Reduces;
 
-impl<B: AutodiffBackend<InnerBackend: FusedUpdate>> TrainBackend for B {}
+/// A backend to train on: every one of this program.
+pub trait TrainBackend: AutodiffBackend<InnerBackend: FusedUpdate> + Reduces {}
+
+impl<B: AutodiffBackend<InnerBackend: FusedUpdate> + Reduces> TrainBackend for B {}
 
 impl OptimKind {
     /// The tensors of state that it keeps for each parameter.

@@ -2,7 +2,7 @@
 
 use crate::{
     Error,
-    memory::{Peaks, Timeline},
+    memory::{Peaks, Timeline, Usage},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -57,6 +57,23 @@ pub struct Report {
     pub memory: Option<Value>,
     /// The same for people.
     pub memory_summary: Option<String>,
+    /// Each device, where several share the training. The figures above are then the largest of any device, and the
+    /// compression is that of the first.
+    #[serde(default)]
+    pub devices: Vec<DeviceReport>,
+}
+
+/// One of several devices.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DeviceReport {
+    /// What it is.
+    pub card: Card,
+    /// The most bytes of each kind within a step; null on a CPU.
+    pub peak: Option<Usage>,
+    /// The report of its compression; null for plain tensors.
+    pub memory: Option<Value>,
+    /// The same for people.
+    pub summary: Option<String>,
 }
 
 /// The device of a run.
@@ -80,7 +97,8 @@ pub struct Step {
     /// The mean over the batch's tokens of the negative log likelihood in nats, each in the weights' type, summed in
     /// double precision on the host.
     pub loss: f64,
-    /// The bits of the loss tensor that the backward pass started from, in hexadecimal.
+    /// The bits of the loss tensor that the backward pass started from, in hexadecimal; of each device, separated by spaces,
+    /// where several share the training.
     pub loss_bits: String,
     /// The learning rate.
     pub lr: f64,

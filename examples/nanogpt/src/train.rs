@@ -14,9 +14,13 @@ use crate::{
     progress::Progress,
     report::{Card, Report, Step, Validation},
 };
-use burn::{module::AutodiffModule, optim::GradientsParams, tensor::TensorData};
+use burn::{
+    module::AutodiffModule,
+    optim::GradientsParams,
+    tensor::{TensorData, backend::Backend},
+};
 use serde_json::{Map, Value, json};
-use std::{ops::Range, time::Instant};
+use std::{ops::Range, sync::Arc, time::Instant};
 
 /// Tokens of the validation part that the sample starts with.
 const PROMPT_TOKENS: usize = 16;
@@ -25,7 +29,7 @@ const PROMPT_TOKENS: usize = 16;
 pub struct Plan {
     args: TrainArgs,
     model: GptConfig,
-    data: Dataset,
+    data: Arc<Dataset>,
 }
 
 impl Plan {
@@ -49,7 +53,18 @@ impl Plan {
             None => data::corpus_files(args.preset),
         };
         let data = Dataset::load(&files, tokens, model.context, &args.cache_dir)?;
+        let data = Arc::new(data);
         Ok(Self { args, model, data })
+    }
+
+    /// The model's shape.
+    pub(crate) fn model(&self) -> &GptConfig {
+        &self.model
+    }
+
+    /// The tokens.
+    pub(crate) fn data(&self) -> &Arc<Dataset> {
+        &self.data
     }
 
     /// The settings.
@@ -77,6 +92,66 @@ impl Plan {
             Value::Object(map) => map,
             _ => Map::new(),
         }
+    }
+
+    /// The mean loss over the validation batches, weighted equally.
+    pub(crate) fn validate<B: Backend>(
+        &self,
+        model: &Gpt<B>,
+        device: &B::Device,
+    ) -> Result<f64, Error> {
+        let args = &self.args;
+        let mut sum = 0.0;
+        for index in 0..args.eval_batches {
+            let batch = self
+                .data
+                .validation
+                .fixed_batch(index, args.eval_batches, args.batch());
+            let (tokens, targets) = batch.upload::<B>(device);
+            let surprise = model.surprise(tokens, targets).try_into_data();
+            sum += mean(&surprise.map_err(Error::device("validating"))?);
+        }
+        Ok(sum / args.eval_batches as f64)
+    }
+
+    /// Text that continues the start of the validation part.
+    pub(crate) fn sample<B: Backend>(
+        &self,
+        model: &Gpt<B>,
+        device: &B::Device,
+    ) -> Result<String, Error> {
+        let args = &self.args;
+        if args.sample_tokens == 0 {
+            return Ok(String::new());
+        }
+        let context = self.model.context;
+        let sampling = Sampling {
+            tokens: args.sample_tokens,
+            temperature: args.temperature,
+            seed: args.seed,
+            rows: args.batch(),
+            context,
+        };
+        let prompt = self.data.validation.first(PROMPT_TOKENS.min(context / 2));
+        let text = generate::continue_text(model, prompt, sampling, device)?;
+        self.data.tokenizer.decode(&text)
+    }
+
+    /// The settings with the preset's defaults filled in.
+    pub(crate) fn settings(&self) -> Value {
+        let args = &self.args;
+        let filled = TrainArgs {
+            batch: Some(args.batch()),
+            lr: Some(args.lr()),
+            ..args.clone()
+        };
+        json!(filled)
+    }
+
+    /// The digests of the corpus and of its tokens.
+    pub(crate) fn digests(&self) -> (String, String) {
+        let data = &self.data;
+        (data.corpus_digest.clone(), data.token_digest.clone())
     }
 
     /// Trains on a device and reports; with `until`, stops after that many steps as if interrupted.
@@ -139,7 +214,7 @@ impl<B: TrainBackend> Run<'_, B> {
 
             let last = done == args.steps;
             if last || is_due(done, args.eval_every) {
-                let loss = self.validate(&model.valid())?;
+                let loss = self.plan.validate(&model.valid(), self.device)?;
                 progress.note(&format!("step {done}: validation loss {loss:.4}"));
                 validation.push(Validation { step: done, loss });
             }
@@ -169,7 +244,7 @@ impl<B: TrainBackend> Run<'_, B> {
         let order = digest::parameter_order(&model);
         Ok(Report {
             version: env!("CARGO_PKG_VERSION").into(),
-            args: self.settings(),
+            args: self.plan.settings(),
             model: json!(self.plan.model),
             parameters: self.plan.model.parameters(),
             dtype: "BF16".into(),
@@ -182,7 +257,7 @@ impl<B: TrainBackend> Run<'_, B> {
             validation,
             weights_digest: digest::weights(&model),
             state_digest: optim.digest(&order)?,
-            sample: self.sample(&model.valid())?,
+            sample: self.plan.sample(&model.valid(), self.device)?,
             peak_bytes_in_use: self.peaks.in_use(),
             peak_bytes_reserved: self.peaks.reserved(),
             peak_bytes_process: self.peaks.process(),
@@ -190,6 +265,7 @@ impl<B: TrainBackend> Run<'_, B> {
             timeline: self.timeline,
             memory,
             memory_summary,
+            devices: Vec::new(),
         })
     }
 
@@ -297,46 +373,6 @@ impl<B: TrainBackend> Run<'_, B> {
         train.random_batch(args.seed, index, args.batch())
     }
 
-    /// The mean loss over the validation batches, weighted equally.
-    fn validate(&self, model: &Gpt<B::InnerBackend>) -> Result<f64, Error> {
-        let args = &self.plan.args;
-        let mut sum = 0.0;
-        for index in 0..args.eval_batches {
-            let batch =
-                self.plan
-                    .data
-                    .validation
-                    .fixed_batch(index, args.eval_batches, args.batch());
-            let (tokens, targets) = batch.upload::<B::InnerBackend>(self.device);
-            let surprise = model.surprise(tokens, targets).try_into_data();
-            sum += mean(&surprise.map_err(Error::device("validating"))?);
-        }
-        Ok(sum / args.eval_batches as f64)
-    }
-
-    /// Text that continues the start of the validation part.
-    fn sample(&self, model: &Gpt<B::InnerBackend>) -> Result<String, Error> {
-        let args = &self.plan.args;
-        if args.sample_tokens == 0 {
-            return Ok(String::new());
-        }
-        let context = self.plan.model.context;
-        let sampling = Sampling {
-            tokens: args.sample_tokens,
-            temperature: args.temperature,
-            seed: args.seed,
-            rows: args.batch(),
-            context,
-        };
-        let prompt = self
-            .plan
-            .data
-            .validation
-            .first(PROMPT_TOKENS.min(context / 2));
-        let text = generate::continue_text(model, prompt, sampling, self.device)?;
-        self.plan.data.tokenizer.decode(&text)
-    }
-
     /// What the allocator says once the device has done everything asked of it so far.
     fn usage(&self) -> Result<Option<Usage>, Error> {
         B::sync(self.device).map_err(Error::device("measuring memory"))?;
@@ -361,17 +397,6 @@ impl<B: TrainBackend> Run<'_, B> {
         }
         message
     }
-
-    /// The settings with the preset's defaults filled in.
-    fn settings(&self) -> Value {
-        let args = &self.plan.args;
-        let filled = TrainArgs {
-            batch: Some(args.batch()),
-            lr: Some(args.lr()),
-            ..args.clone()
-        };
-        json!(filled)
-    }
 }
 
 /// Whether something that happens every so many steps happens after this one; never for 0.
@@ -381,17 +406,17 @@ fn is_due(done: usize, every: usize) -> bool {
 
 /// Whether memory is read in a step, counted from 0. The first ones always are, as optimizer state and the allocator's pools
 /// come into being in them.
-fn is_watched(index: usize, every: usize) -> bool {
+pub(crate) fn is_watched(index: usize, every: usize) -> bool {
     every > 0 && (index < 3 || is_due(index + 1, every))
 }
 
 /// The mean of some numbers, summed in double precision in their order.
-fn mean(data: &TensorData) -> f64 {
+pub(crate) fn mean(data: &TensorData) -> f64 {
     data.iter::<f64>().sum::<f64>() / data.num_elements() as f64
 }
 
 /// The bits of a number, most significant byte first.
-fn bits(data: &TensorData) -> String {
+pub(crate) fn bits(data: &TensorData) -> String {
     let hex: String = data
         .as_bytes()
         .iter()

@@ -11,8 +11,9 @@ use burn::backend::{Autodiff, Flex};
 use burn::tensor::{DType, set_default_dtypes};
 use burn_lct::{HotWindow, LctBackend, LctConfig};
 use clap::Parser;
-use nanogpt::cli::{Cli, Command, TrainArgs};
+use nanogpt::cli::{Cli, Command, Strategy, TrainArgs};
 use nanogpt::compare::Comparison;
+use nanogpt::devices::Place;
 use nanogpt::memory::Probe;
 use nanogpt::model::GptConfig;
 use nanogpt::optim::{OptimKind, TrainBackend};
@@ -41,6 +42,16 @@ fn args(folder: &Path, line: &str) -> TrainArgs {
 
 fn run<B: TrainBackend<Device = FlexDevice>>(plan: &Plan) -> Report {
     plan.run::<B>(&DEVICE, &Probe::none(), Card::default(), None)
+        .unwrap()
+}
+
+fn on_all<B: TrainBackend<Device = FlexDevice>>(plan: &Plan) -> Report {
+    let places = (0..plan.args().devices).map(|_| Place {
+        device: DEVICE,
+        probe: Probe::none(),
+        card: Card::default(),
+    });
+    plan.run_on_all::<B>(places.collect(), Strategy::Multi)
         .unwrap()
 }
 
@@ -74,6 +85,7 @@ fn compressed_training_gives_the_same_bits() {
     two_hundred_steps_of_tiny();
     adamw_and_balanced_checkpointing();
     a_checkpoint_of_either_loads_in_the_other();
+    several_devices();
 
     let report = LctBackend::<Flex>::memory_report(&DEVICE);
     assert!(report.encodes > 10_000, "{report}");
@@ -104,6 +116,37 @@ fn adamw_and_balanced_checkpointing() {
     let plain = run::<Plain>(&plan);
     assert_equal(&plain, &run::<Lct>(&plan));
     assert_equal(&plain, &run::<LctBalanced>(&plan));
+}
+
+/// Burn's `MultiDevice`, all of whose devices are the one CPU.
+fn several_devices() {
+    let folder = folder("exact-devices");
+    let plan = |devices: usize| {
+        let line = "--steps 6 --batch 2 --optim adamw --eval-batches 1 --strategy multi";
+        let line = format!("{line} --devices {devices}");
+        Plan::with_model(args(&folder, &line), micro(), 512).unwrap()
+    };
+    let two = on_all::<Plain>(&plan(2));
+    assert_equal(&two, &on_all::<Lct>(&plan(2)));
+    assert_eq!(two.devices.len(), 2);
+    for step in &two.steps {
+        let losses: Vec<&str> = step.loss_bits.split(' ').collect();
+        assert_eq!(losses.len(), 2);
+        assert_ne!(losses[0], losses[1], "each device has a batch of its own");
+    }
+
+    // One device through burn-train is what it is in the program's own loop.
+    let one = on_all::<Plain>(&plan(1));
+    let own = run::<Plain>(&plan(1));
+    let bits = |report: &Report| -> Vec<String> {
+        let steps = report.steps.iter();
+        steps.map(|step| step.loss_bits.clone()).collect()
+    };
+    assert_eq!(bits(&one), bits(&own));
+    assert_eq!(one.weights_digest, own.weights_digest);
+    let rates = |report: &Report| -> Vec<f64> { report.steps.iter().map(|step| step.lr).collect() };
+    assert_eq!(rates(&one), rates(&own));
+    assert_ne!(one.weights_digest, two.weights_digest);
 }
 
 fn a_checkpoint_of_either_loads_in_the_other() {

@@ -168,6 +168,22 @@ fn settings_that_do_not_fit_are_refused() {
         }
     ));
     assert!(matches!(
+        refused(&["--devices", "0"]),
+        Error::OutOfRange {
+            flag: "--devices",
+            ..
+        }
+    ));
+    for words in [["--devices", "2"], ["--strategy", "multi"]] {
+        let words = [&words[..], &["--checkpoint", "folder"]].concat();
+        assert!(matches!(
+            refused(&words),
+            Error::OneDevice {
+                flag: "--checkpoint"
+            }
+        ));
+    }
+    assert!(matches!(
         refused(&["--capture", "samples", "--capture-steps", "1,201"]),
         Error::OutOfRange {
             flag: "--capture-steps",

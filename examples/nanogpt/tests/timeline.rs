@@ -90,6 +90,7 @@ fn report(backend: &str) -> Report {
         peaks: Peaks::default(),
         timeline: Some(timeline(backend == "lct")),
         memory: None,
+        devices: Vec::new(),
         memory_summary: None,
     }
 }

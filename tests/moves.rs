@@ -1,0 +1,110 @@
+//! Tensors move from one device to another as they rest: two devices of wgpu's, both lavapipe in CI.
+//!
+//! Burn 0.21 itself moves tensors between CUDA's devices only, so nothing dense can move here.
+#![cfg(feature = "wgpu")]
+
+use burn::tensor::backend::Backend;
+use burn::tensor::{DType, Tensor, TensorData};
+use burn_cubecl::CubeBackend;
+use burn_lct::{HotWindow, LctBackend, LctConfig, MemoryReport, PackedStore};
+use burn_wgpu::{Wgpu, WgpuDevice, WgpuRuntime};
+use half::bf16;
+
+type Unfused = CubeBackend<WgpuRuntime, f32, i32, u32>;
+type Fused = Wgpu<f32, i32, u32>;
+
+const ROWS: usize = 96;
+const COLUMNS: usize = 1031;
+const BYTES: u64 = 2 * (ROWS * COLUMNS) as u64;
+
+/// Values with few exponents. One in `rare` has one of the others, of which none has a code.
+fn data(seed: usize, rare: usize) -> TensorData {
+    let value = |i: usize| {
+        let i = i * 31 + seed * 7;
+        if i.is_multiple_of(rare) {
+            bf16::from_bits((i / rare * 0x0181) as u16)
+        } else {
+            bf16::from_f32((i % 97) as f32 * 0.01 - 0.4)
+        }
+    };
+    TensorData::new((0..ROWS * COLUMNS).map(value).collect(), [ROWS, COLUMNS])
+}
+
+fn bits<B: Backend>(tensor: &Tensor<B, 2>) -> Vec<u8> {
+    tensor.clone().into_data().as_bytes().to_vec()
+}
+
+/// Ordinary tensors and one that spills, from the first device to the second and back.
+fn check<B: PackedStore<Device = WgpuDevice>>() {
+    let (here, there) = (WgpuDevice::DefaultDevice, WgpuDevice::Cpu);
+    let report = |device: &WgpuDevice| -> MemoryReport {
+        LctBackend::<B>::settle(device);
+        LctBackend::<B>::memory_report(device)
+    };
+    for device in [&here, &there] {
+        let config = LctConfig::default()
+            .with_hot_window(HotWindow::Bytes(0))
+            .with_min_elements(1);
+        LctBackend::<B>::configure(device, config).unwrap();
+    }
+    let given: Vec<TensorData> = vec![data(1, 1 << 30), data(2, 1 << 30), data(3, 40)];
+    let tensors: Vec<Tensor<LctBackend<B>, 2>> = given
+        .iter()
+        .map(|data| Tensor::from_data(data.clone(), (&here, DType::BF16)))
+        .collect();
+    // A lazy backend packs where its plans break.
+    LctBackend::<B>::sync(&here).unwrap();
+    let at_home = report(&here);
+    assert_eq!(at_home.encodes, 3, "{at_home}");
+    assert!(at_home.spill_bytes > 0, "{at_home}");
+
+    let moved: Vec<_> = tensors
+        .iter()
+        .map(|tensor| tensor.clone().to_device(&there))
+        .collect();
+    let (left, came) = (report(&here), report(&there));
+    assert_eq!(left, at_home, "nothing was decoded or given up");
+    assert_eq!(came.moves, 3, "{came}");
+    assert_eq!(came.moved_bytes, 3 * BYTES);
+    assert_eq!(
+        came.moved_as_bytes,
+        at_home.packed_bytes + at_home.spill_bytes
+    );
+    assert_eq!(came.packed_bytes, at_home.packed_bytes);
+    assert_eq!(came.spill_bytes, at_home.spill_bytes);
+    assert_eq!((came.logical_bytes, came.window_bytes), (3 * BYTES, 0));
+    assert_eq!((came.encodes, came.decodes), (0, 0), "{came}");
+
+    // The originals go first.
+    drop(tensors);
+    LctBackend::<B>::sync(&here).unwrap();
+    assert_eq!(report(&here).logical_bytes, 0);
+    assert_eq!(report(&here).resident_bytes(), 0);
+    for (tensor, data) in moved.iter().zip(&given) {
+        assert_eq!(tensor.device(), there);
+        assert_eq!(bits(tensor), data.as_bytes());
+    }
+    assert_eq!(report(&there).decodes, 3);
+
+    let returned: Vec<_> = moved
+        .into_iter()
+        .map(|tensor| tensor.to_device(&here))
+        .collect();
+    for (tensor, data) in returned.iter().zip(&given) {
+        assert_eq!(bits(tensor), data.as_bytes());
+    }
+    let end = report(&here);
+    assert_eq!((end.moves, end.encodes), (3, 3), "{end}");
+    assert_eq!(report(&there).logical_bytes, 0);
+    assert_eq!(report(&there).resident_bytes(), 0);
+}
+
+#[test]
+fn unfused_tensors_move_packed() {
+    check::<Unfused>();
+}
+
+#[test]
+fn fused_tensors_move_packed() {
+    check::<Fused>();
+}
