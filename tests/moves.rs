@@ -1,12 +1,15 @@
 //! Tensors move from one device to another as they rest: two devices of wgpu's, both lavapipe in CI.
 //!
 //! Burn 0.21 itself moves tensors between CUDA's devices only, so nothing dense can move here.
-#![cfg(feature = "wgpu")]
+#![cfg(all(feature = "wgpu", feature = "optim"))]
 
+use burn::optim::SimpleOptimizer;
+use burn::optim::momentum::MomentumConfig;
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Tensor, TensorData};
 use burn_cubecl::CubeBackend;
-use burn_lct::{HotWindow, LctBackend, LctConfig, MemoryReport, PackedStore};
+use burn_lct::optim::LctSgd;
+use burn_lct::{HotWindow, LctBackend, LctConfig, LctSgdConfig, MemoryReport, PackedStore};
 use burn_wgpu::{Wgpu, WgpuDevice, WgpuRuntime};
 use half::bf16;
 
@@ -99,12 +102,44 @@ fn check<B: PackedStore<Device = WgpuDevice>>() {
     assert_eq!(report(&there).resident_bytes(), 0);
 }
 
+/// Weight and state of an optimizer, moved between two steps: the bits of steps that stay where they are.
+fn check_steps<B: PackedStore<Device = WgpuDevice>>() {
+    let (here, there) = (WgpuDevice::DefaultDevice, WgpuDevice::Cpu);
+    let momentum = Some(MomentumConfig::new());
+    let optim = LctSgdConfig::new().with_momentum(momentum).build();
+    let tensor = |seed, device: &WgpuDevice| {
+        Tensor::<LctBackend<B>, 2>::from_data(data(seed, 1 << 30), (device, DType::BF16))
+    };
+    let steps = |second: &WgpuDevice| {
+        let (mut weight, mut state) = (tensor(5, &here), None);
+        for step in 0..4 {
+            let device = if step < 2 { &here } else { second };
+            if step == 2 {
+                weight = weight.to_device(second);
+                state = state.map(|state| LctSgd::to_device(state, second));
+            }
+            let gradient = tensor(10 + step, device);
+            (weight, state) = optim.step(0.05, weight, gradient, state);
+        }
+        let velocity = state.unwrap().momentum.unwrap().velocity;
+        assert_eq!(velocity.device(), *second);
+        [bits(&weight), bits(&velocity)]
+    };
+    let before = LctBackend::<B>::memory_report(&there).moves;
+    let stayed = steps(&here);
+    assert_eq!(LctBackend::<B>::memory_report(&there).moves, before);
+    assert!(steps(&there) == stayed, "the bits differ");
+    assert_eq!(LctBackend::<B>::memory_report(&there).moves, before + 2);
+}
+
 #[test]
 fn unfused_tensors_move_packed() {
     check::<Unfused>();
+    check_steps::<Unfused>();
 }
 
 #[test]
 fn fused_tensors_move_packed() {
     check::<Fused>();
+    check_steps::<Fused>();
 }

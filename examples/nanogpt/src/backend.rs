@@ -12,6 +12,8 @@ use burn::{
     tensor::{DType, set_default_dtypes},
 };
 use burn_backend::StreamId;
+use burn_cubecl::CubeBackend;
+use burn_fusion::get_client;
 use burn_lct::{LctBackend, PackedStore, optim::FusedUpdate};
 use cubecl::{
     Runtime,
@@ -22,7 +24,7 @@ use cudarc::driver::CudaContext;
 use nanogpt::{
     Error,
     cli::{BackendKind, Checkpointing, DeviceKind, Switch, TrainArgs},
-    devices::Place,
+    devices::{Nudge, Place},
     memory::{Forms, Probe, Reading, Usage, human},
     optim::{Reduces, TrainBackend},
     report::{Card, Report},
@@ -34,8 +36,7 @@ use std::{fs, sync::Arc};
 /// BF16 on a card, with Burn's kernel fusion.
 type OnCuda = Cuda<bf16, i32>;
 /// BF16 on a card, every operation a kernel of its own.
-#[cfg(feature = "unfused")]
-type OnCudaUnfused = burn_cubecl::CubeBackend<CudaRuntime, bf16, i32, u8>;
+type OnCudaUnfused = CubeBackend<CudaRuntime, bf16, i32, u8>;
 /// The CPU; its type is a setting, see [`flex`].
 #[cfg(not(feature = "distributed"))]
 type OnCpu = Flex;
@@ -145,6 +146,7 @@ fn flex<B: FusedUpdate<Device = FlexDevice>>(
             name: processor(),
             ..Card::default()
         },
+        nudge: Arc::new(|| ()),
     };
     // It is set up, and reports, once.
     let mut places = vec![place(set_up(args, &FlexDevice)?)];
@@ -180,6 +182,7 @@ fn cuda<B: FusedUpdate<Device = CudaDevice> + Reduces>(
                 ..set_up(args, &device)?
             },
             card: card(&device),
+            nudge: nudge(args, &device),
             device,
         })
     };
@@ -217,6 +220,19 @@ fn usage(device: &CudaDevice) -> Reading<Usage> {
     })
 }
 
+/// How to have the queues of a card begun: that of burn-fusion, where there is one, and CubeCL's.
+fn nudge(args: &TrainArgs, device: &CudaDevice) -> Nudge {
+    let client = CudaRuntime::client(device);
+    let fusion = (args.fusion == Switch::On).then(|| get_client::<OnCudaUnfused>(device));
+    Arc::new(move || {
+        if let Some(fusion) = &fusion {
+            fusion.flush_queue();
+        }
+        // Whatever is asked for at once has all before it begun.
+        let _ = client.memory_usage();
+    })
+}
+
 /// Adds automatic differentiation with the strategy asked for.
 fn train<B: FusedUpdate + Reduces>(
     plan: &Plan,
@@ -242,6 +258,7 @@ fn differentiated<B: TrainBackend>(
                 device,
                 probe,
                 card,
+                ..
             } = places.remove(0);
             plan.run::<B>(&device, &probe, card, None)
         }

@@ -35,8 +35,12 @@ use burn::{
 use serde_json::json;
 use std::{
     ops::Range,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Instant,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        mpsc::{self, RecvTimeoutError, Sender},
+    },
+    thread,
+    time::{Duration, Instant},
 };
 
 /// A device, and how to ask it about memory.
@@ -47,7 +51,12 @@ pub struct Place<D> {
     pub probe: Probe,
     /// What it is.
     pub card: Card,
+    /// Has what waits in the device's queues begun.
+    pub nudge: Nudge,
 }
+
+/// Has what waits in a device's queues begun, whichever thread put it there.
+pub type Nudge = Arc<dyn Fn() + Send + Sync>;
 
 impl Plan {
     /// Trains on all of the devices and reports.
@@ -95,12 +104,17 @@ impl Plan {
             training,
             execution,
         };
+        let nudging = match strategy {
+            Strategy::Multi => Vec::new(),
+            Strategy::Ddp => places.iter().map(keep_nudging).collect(),
+        };
         let model = match Optim::<B>::new(args.optim) {
             Optim::Sgd(optim) => learner.launch(optim),
             Optim::AdamW(optim) => learner.launch(optim),
             Optim::LctSgd(optim) => learner.launch(optim),
             Optim::LctAdamW(optim) => learner.launch(optim),
         };
+        drop(nudging);
         let (steps, peaks) = log.finish(args.schedule, args.lr());
         let validation = Validation {
             step: args.steps,
@@ -157,6 +171,22 @@ impl Plan {
             devices: reports,
         })
     }
+}
+
+/// Nudges a device every millisecond until the returned sender is dropped.
+///
+/// Burn 0.21 queues a gradient's reduction on each device in turn, and the first may wait for the second before the second's
+/// queue is full enough to begin: then nobody goes on.
+fn keep_nudging<D>(place: &Place<D>) -> Sender<()> {
+    let (done, ended) = mpsc::channel();
+    let nudge = place.nudge.clone();
+    thread::spawn(move || {
+        let pause = Duration::from_millis(1);
+        while ended.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+            nudge();
+        }
+    });
+    done
 }
 
 /// Burn's strategy.
@@ -410,6 +440,9 @@ impl Log {
 
     /// A device begins a step, which ends the one before.
     fn begin(&self, rank: usize, step: usize) {
+        if step == 0 {
+            self.progress.note(&format!("device {rank} begins"));
+        }
         let mut rank = self.rank(rank);
         rank.end_step();
         if is_watched(step, self.memory_every) {
