@@ -17,11 +17,9 @@ type Unfused = CubeBackend<WgpuRuntime, f32, i32, u32>;
 type Fused = Wgpu<f32, i32, u32>;
 
 const ROWS: usize = 96;
-const COLUMNS: usize = 1031;
-const BYTES: u64 = 2 * (ROWS * COLUMNS) as u64;
 
 /// Values with few exponents. One in `rare` has one of the others, of which none has a code.
-fn data(seed: usize, rare: usize) -> TensorData {
+fn data(columns: usize, seed: usize, rare: usize) -> TensorData {
     let value = |i: usize| {
         let i = i * 31 + seed * 7;
         if i.is_multiple_of(rare) {
@@ -30,15 +28,18 @@ fn data(seed: usize, rare: usize) -> TensorData {
             bf16::from_f32((i % 97) as f32 * 0.01 - 0.4)
         }
     };
-    TensorData::new((0..ROWS * COLUMNS).map(value).collect(), [ROWS, COLUMNS])
+    TensorData::new((0..ROWS * columns).map(value).collect(), [ROWS, columns])
 }
 
 fn bits<B: Backend>(tensor: &Tensor<B, 2>) -> Vec<u8> {
     tensor.clone().into_data().as_bytes().to_vec()
 }
 
-/// Ordinary tensors and one that spills, from the first device to the second and back.
-fn check<B: PackedStore<Device = WgpuDevice>>() {
+/// Ordinary tensors and one that spills, from the first device to the second and back. What spills depends on earlier tensors
+/// of the size, so no two tests have the same.
+fn check<B: PackedStore<Device = WgpuDevice>>(columns: usize) {
+    let bytes = 2 * (ROWS * columns) as u64;
+    let data = |seed, rare| data(columns, seed, rare);
     let (here, there) = (WgpuDevice::DefaultDevice, WgpuDevice::Cpu);
     let report = |device: &WgpuDevice| -> MemoryReport {
         LctBackend::<B>::settle(device);
@@ -68,14 +69,14 @@ fn check<B: PackedStore<Device = WgpuDevice>>() {
     let (left, came) = (report(&here), report(&there));
     assert_eq!(left, at_home, "nothing was decoded or given up");
     assert_eq!(came.moves, 3, "{came}");
-    assert_eq!(came.moved_bytes, 3 * BYTES);
+    assert_eq!(came.moved_bytes, 3 * bytes);
     assert_eq!(
         came.moved_as_bytes,
         at_home.packed_bytes + at_home.spill_bytes
     );
     assert_eq!(came.packed_bytes, at_home.packed_bytes);
     assert_eq!(came.spill_bytes, at_home.spill_bytes);
-    assert_eq!((came.logical_bytes, came.window_bytes), (3 * BYTES, 0));
+    assert_eq!((came.logical_bytes, came.window_bytes), (3 * bytes, 0));
     assert_eq!((came.encodes, came.decodes), (0, 0), "{came}");
 
     // The originals go first.
@@ -103,12 +104,12 @@ fn check<B: PackedStore<Device = WgpuDevice>>() {
 }
 
 /// Weight and state of an optimizer, moved between two steps: the bits of steps that stay where they are.
-fn check_steps<B: PackedStore<Device = WgpuDevice>>() {
+fn check_steps<B: PackedStore<Device = WgpuDevice>>(columns: usize) {
     let (here, there) = (WgpuDevice::DefaultDevice, WgpuDevice::Cpu);
     let momentum = Some(MomentumConfig::new());
     let optim = LctSgdConfig::new().with_momentum(momentum).build();
     let tensor = |seed, device: &WgpuDevice| {
-        Tensor::<LctBackend<B>, 2>::from_data(data(seed, 1 << 30), (device, DType::BF16))
+        Tensor::<LctBackend<B>, 2>::from_data(data(columns, seed, 1 << 30), (device, DType::BF16))
     };
     let steps = |second: &WgpuDevice| {
         let (mut weight, mut state) = (tensor(5, &here), None);
@@ -134,12 +135,12 @@ fn check_steps<B: PackedStore<Device = WgpuDevice>>() {
 
 #[test]
 fn unfused_tensors_move_packed() {
-    check::<Unfused>();
-    check_steps::<Unfused>();
+    check::<Unfused>(1031);
+    check_steps::<Unfused>(1031);
 }
 
 #[test]
 fn fused_tensors_move_packed() {
-    check::<Fused>();
-    check_steps::<Fused>();
+    check::<Fused>(1033);
+    check_steps::<Fused>(1033);
 }
