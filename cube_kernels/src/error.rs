@@ -2,6 +2,55 @@
 
 use thiserror::Error;
 
+use crate::PackedLayout;
+
+/// Values that a packed form does not give back, and where the first of them is coded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error(
+    "{values} of the values decode to other bits, the first is value {first}, in stream {stream} of block {block}"
+)]
+pub struct Mismatch {
+    /// How many values differ.
+    pub values: u32,
+    /// The lowest index of one, in the order in which they were packed.
+    pub first: u32,
+    /// Its block.
+    pub block: u32,
+    /// Its stream in that block.
+    pub stream: u32,
+}
+
+impl Mismatch {
+    /// `values` values of a tensor with this layout, of which `first` is the first.
+    pub fn new(layout: &PackedLayout, first: u32, values: u32) -> Self {
+        let (block, stream) = layout.place_of(first);
+        Self {
+            values,
+            first,
+            block,
+            stream,
+        }
+    }
+}
+
+/// A packed form that was [verified](crate::host::verify) and is not what it was made from.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum VerifyError {
+    /// It cannot be decoded.
+    #[error(transparent)]
+    Codec(#[from] CodecError),
+    /// It decodes to other values.
+    #[error(transparent)]
+    Mismatch(#[from] Mismatch),
+    /// The device that was to compare has not done so.
+    #[error("the device did not compare the packed form with the tensor: {reason}")]
+    NotCompared {
+        /// What is known of why.
+        reason: String,
+    },
+}
+
 /// A failure of the codec. Each carries the numbers that disagree.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]

@@ -182,6 +182,13 @@ impl PackedLayout {
         }
     }
 
+    /// The block that codes value `value`, and which of its streams does.
+    pub fn place_of(&self, value: u32) -> (u32, u32) {
+        let (block, inner) = (value / self.block_values(), value % self.block_values());
+        let (row, chunk) = (inner / ROW_VALUES, inner % ROW_VALUES / GRANULE);
+        (block, stream_of(chunk, row))
+    }
+
     /// Words of the directory in the blob. Where places are fixed there is none: the few blocks that do not fit are
     /// listed in the spill.
     pub fn directory_words(&self) -> u64 {
@@ -324,12 +331,15 @@ mod tests {
                 let (row, chunk) = (value / ROW_VALUES, value % ROW_VALUES / GRANULE);
                 let stream = stream_of(chunk, row);
                 assert_eq!(chunk_of(stream, row), chunk);
+                assert_eq!(layout.place_of(value), (0, stream));
                 counts[stream as usize] += 1;
             }
             for stream in 0..STREAMS {
                 assert_eq!(counts[stream as usize], shape.stream_count(stream));
             }
         }
+        let layout = PackedLayout::new(8192 * 4, Profile::Clean).unwrap();
+        assert_eq!(layout.place_of(8192 * 3 + 256 * 2 + 8 * 30), (3, 8));
     }
 
     #[test]

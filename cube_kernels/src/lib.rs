@@ -34,6 +34,6 @@ pub mod optim;
 mod packed;
 
 pub use config::{CodecConfig, Family, Profile};
-pub use error::CodecError;
+pub use error::{CodecError, Mismatch, VerifyError};
 pub use layout::PackedLayout;
 pub use packed::Packed;

@@ -9,7 +9,7 @@ use common::*;
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 use lct_kernels::launch::{self, DenseLayout, LaunchError, Tickets};
-use lct_kernels::{CodecConfig, CodecError, Family, Packed, PackedLayout, Profile, host};
+use lct_kernels::{CodecConfig, CodecError, Family, Mismatch, Packed, PackedLayout, Profile, host};
 
 #[cfg(feature = "cuda")]
 type Tested = cubecl::cuda::CudaRuntime;
@@ -324,4 +324,78 @@ fn records_go_on_in_the_spill() {
             assert!(download(&client, output) == padded, "{what}: decoded");
         }
     }
+}
+
+#[test]
+fn a_comparison_finds_every_difference() {
+    let client = client();
+    let shapes = [
+        (5001, 5001, 1),
+        (300, 512, 17),
+        (304, 512, 17),
+        (7, 9, 500),
+        (1, 1, 1),
+    ];
+    for (row_len, row_pitch, rows) in shapes {
+        let dense = DenseLayout {
+            row_len,
+            row_pitch,
+            rows,
+        };
+        let layout = PackedLayout::new(dense.values(), Profile::Auto).unwrap();
+        let values = normal(dense.values(), 71);
+        let compare = |left: &[u16], right: &[u16]| {
+            let [left, right] = [left, right].map(|buffer| upload(&client, buffer));
+            let verdict = launch::compare(&client, left, right, dense).unwrap();
+            let verdict = client.read_one(verdict).unwrap();
+            launch::verdict(&verdict, &layout).expect("the device has compared")
+        };
+        let buffer = place(&values, dense);
+        assert_eq!(compare(&buffer, &buffer), Ok(()), "{dense:?}");
+        // Gaps do not count.
+        let mut other = vec![0x1111; buffer.len()];
+        for row in 0..rows {
+            let row = row * row_pitch..row * row_pitch + row_len;
+            other[row.clone()].copy_from_slice(&buffer[row]);
+        }
+        assert_eq!(compare(&buffer, &other), Ok(()), "{dense:?}");
+        let last = dense.values() - 1;
+        for changed in [
+            vec![0],
+            vec![last],
+            vec![last / 2, last, last / 2 + last / 4],
+        ] {
+            let mut changed = changed;
+            changed.sort_unstable();
+            changed.dedup();
+            let mut altered = values.clone();
+            for (bit, &index) in changed.iter().enumerate() {
+                altered[index] ^= 1 << (7 * bit);
+            }
+            let found = compare(&buffer, &place(&altered, dense));
+            let expected = Mismatch::new(&layout, changed[0] as u32, changed.len() as u32);
+            assert_eq!(found, Err(expected), "{dense:?}");
+        }
+    }
+    // A buffer that no kernel has written, or that is not one.
+    let layout = PackedLayout::new(5000, Profile::Auto).unwrap();
+    assert_eq!(launch::verdict(&[0; 16], &layout), None);
+    assert_eq!(launch::verdict(&[1; 3], &layout), None);
+    let nothing = DenseLayout::contiguous(0);
+    let [left, right] = [upload(&client, &[1, 2]), upload(&client, &[3, 4])];
+    let verdict = launch::compare(&client, left, right, nothing).unwrap();
+    let verdict = client.read_one(verdict).unwrap();
+    assert_eq!(launch::verdict(&verdict, &layout), Some(Ok(())));
+    assert!(matches!(
+        launch::compare(
+            &client,
+            client.empty(4),
+            client.empty(64),
+            DenseLayout::contiguous(9)
+        ),
+        Err(LaunchError::BufferSize {
+            buffer: "dense",
+            ..
+        })
+    ));
 }

@@ -2,6 +2,8 @@
 
 mod decode;
 mod encode;
+mod verify;
 
 pub use decode::{decode, decode_into};
 pub use encode::encode;
+pub use verify::verify;

@@ -17,6 +17,7 @@
 mod bits;
 pub(crate) mod codebook;
 pub(crate) mod codes;
+pub(crate) mod compare;
 pub(crate) mod decode;
 pub(crate) mod dense;
 pub(crate) mod encode;

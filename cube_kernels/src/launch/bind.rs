@@ -1,7 +1,7 @@
 //! Checks of what the caller passes, and bindings of the buffers' sections.
 
 use cubecl::ir::features::TypeUsage;
-use cubecl::ir::{ElemType, UIntKind};
+use cubecl::ir::{ElemType, HardwareProperties, UIntKind};
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 
@@ -124,6 +124,15 @@ impl Dense {
         }
     }
 
+    /// The buffer as vectors of eight values. Other memory stands in for one too small for a vector, which is never accessed
+    /// so.
+    pub(super) fn wide_or_other<R: Runtime>(&self, client: &ComputeClient<R>) -> ArrayArg<R> {
+        match self.handle.size_in_used() / 16 {
+            0 => bind(&client.create_from_slice(&[0; 16]), 4),
+            vectors => bind(&self.handle, vectors * 4),
+        }
+    }
+
     /// The buffer as vectors of eight values, or as a word where it is too small for one: then it is not accessed so.
     pub(super) fn wide_or_narrow<R: Runtime>(&self) -> ArrayArg<R> {
         match self.handle.size_in_used() / 16 {
@@ -232,7 +241,20 @@ impl Cubes {
         resident: u32,
         has_u64: bool,
     ) -> Result<Self, LaunchError> {
+        let is_cuda = R::name(client) == "cuda";
         let hardware = &client.properties().hardware;
+        Self::fit(hardware, is_cuda, tables, team, resident, has_u64)
+    }
+
+    /// [`new`](Self::new) for a device with these limits.
+    fn fit(
+        hardware: &HardwareProperties,
+        is_cuda: bool,
+        tables: usize,
+        team: usize,
+        resident: u32,
+        has_u64: bool,
+    ) -> Result<Self, LaunchError> {
         if hardware.max_units_per_cube < UNITS {
             return Err(LaunchError::CubeSize {
                 needed: UNITS,
@@ -248,9 +270,8 @@ impl Cubes {
             });
         }
         // Others have planes of 32 too, but CubeCL cannot make them wait for themselves alone.
-        let planes = R::name(client) == "cuda"
-            && hardware.plane_size_min == STREAMS
-            && hardware.plane_size_max == STREAMS;
+        let planes =
+            is_cuda && hardware.plane_size_min == STREAMS && hardware.plane_size_max == STREAMS;
         let shared_memory = tables + teams * team;
         let fitting = MULTIPROCESSOR_BYTES / (shared_memory + 1024);
         Ok(Self {
@@ -289,9 +310,64 @@ impl Cubes {
     }
 }
 
+/// Checks that a device can bind so many buffers to one kernel.
+pub(super) fn check_bindings(
+    hardware: &HardwareProperties,
+    needed: u32,
+) -> Result<(), LaunchError> {
+    match hardware.max_bindings {
+        found if found < needed => Err(LaunchError::Bindings { needed, found }),
+        _ => Ok(()),
+    }
+}
+
 /// Whether kernels can calculate with 64-bit integers. CUDA can, WGSL only on some devices.
 pub(super) fn has_u64<R: Runtime>(client: &ComputeClient<R>) -> bool {
     let integer = ElemType::UInt(UIntKind::U64).into();
     let usage = client.properties().type_usage(integer);
     usage.contains(TypeUsage::Arithmetic) && usage.contains(TypeUsage::Conversion)
+}
+
+#[cfg(test)]
+mod tests {
+    use cubecl::wgpu::WgpuRuntime;
+
+    use super::*;
+
+    #[test]
+    fn devices_that_are_too_small_are_refused() {
+        let client = WgpuRuntime::client(&Default::default());
+        let able = client.properties().hardware.clone();
+        let fit = |hardware: &HardwareProperties| {
+            Cubes::fit(hardware, false, 4000, 1000, 4, false).map(|cubes| cubes.means.teams)
+        };
+        assert_eq!(fit(&able), Ok(8));
+
+        let mut few = able.clone();
+        few.max_units_per_cube = 128;
+        let error = LaunchError::CubeSize {
+            needed: 256,
+            found: 128,
+        };
+        assert_eq!(fit(&few), Err(error));
+
+        let mut narrow = able.clone();
+        for (bytes, teams) in [(4999, None), (5000, Some(1)), (6999, Some(2))] {
+            narrow.max_shared_memory_size = bytes;
+            let error = LaunchError::SharedMemory {
+                needed: 5000,
+                found: bytes,
+            };
+            assert_eq!(fit(&narrow), teams.ok_or(error), "{bytes}");
+        }
+
+        let mut bound = able;
+        bound.max_bindings = 8;
+        assert_eq!(check_bindings(&bound, 8), Ok(()));
+        let error = LaunchError::Bindings {
+            needed: 9,
+            found: 8,
+        };
+        assert_eq!(check_bindings(&bound, 9), Err(error));
+    }
 }

@@ -4,6 +4,7 @@
 //! Nothing here waits for the device, except [`read`] and the transfers built on it.
 
 mod bind;
+mod compare;
 mod decode;
 mod encode;
 mod error;
@@ -14,6 +15,7 @@ mod update;
 mod update_packed;
 
 pub use bind::{BUFFER_ALIGNMENT, DenseLayout};
+pub use compare::{compare, verdict};
 pub use decode::decode;
 pub use encode::{Tickets, encode};
 pub use error::LaunchError;

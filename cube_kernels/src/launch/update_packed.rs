@@ -4,7 +4,9 @@ use cubecl::prelude::*;
 use cubecl::server::Handle;
 
 use super::LaunchError;
-use super::bind::{BUFFER_ALIGNMENT, Blob, Cubes, Dense, DenseLayout, bind, check_buffer, has_u64};
+use super::bind::{
+    BUFFER_ALIGNMENT, Blob, Cubes, Dense, DenseLayout, bind, check_bindings, check_buffer, has_u64,
+};
 use super::encode::{Tickets, next_serial};
 use super::update::{converts_bf16, numbers};
 use crate::kernels::codes::SINGLES_WORDS;
@@ -107,11 +109,8 @@ pub(super) fn update_packed_with<R: Runtime>(
             });
         }
     }
-    let found = client.properties().hardware.max_bindings;
     let needed = FORM_BINDINGS * 2 * tensors as u32 + OTHER_BINDINGS;
-    if found < needed {
-        return Err(LaunchError::Bindings { needed, found });
-    }
+    check_bindings(&client.properties().hardware, needed)?;
     let gradient = Dense::new(gradient, dense)?;
     let old: Vec<Bound> = old.iter().map(Bound::to_read).collect::<Result<_, _>>()?;
     let new: Vec<Bound> = new.iter().map(Bound::to_write).collect::<Result<_, _>>()?;
