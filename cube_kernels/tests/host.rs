@@ -1,39 +1,18 @@
 //! The host codec: every value survives, packed forms are what the format says, and what is
 //! malformed is refused.
 
+#[path = "common/checks.rs"]
+mod checks;
 mod common;
 
+use checks::round_trip;
 use common::*;
 use lct_kernels::header::{
     CAPACITY_WORD, CODEBOOK_WORD, DIRECTORY_WORD, ESCAPE_WORD, RECORDS_END_WORD, RESERVED_WORD,
     TABLE_WORD,
 };
-use lct_kernels::{CodecConfig, CodecError, Family, Packed, PackedLayout, Profile, host};
+use lct_kernels::{CodecConfig, CodecError, Family, Packed, Profile, host};
 use proptest::prelude::*;
-
-/// Through the packed and the serialized form and back; returns the packed form.
-fn round_trip(what: &str, values: &[u16], config: &CodecConfig) -> Packed {
-    let packed = host::encode(values, config).unwrap();
-    let layout = packed.validate().unwrap();
-    let expected = PackedLayout::new(values.len(), config.profile).unwrap();
-    assert_eq!(layout, expected.with_capacity(layout.capacity() as u64));
-    assert!(packed.spill.len() as u64 <= layout.spill_bound_words());
-    assert!(packed.compact().unwrap() == packed, "the host's order");
-    let back = Packed::from_bytes(&packed.to_bytes()).unwrap();
-    assert!(
-        back == packed,
-        "{what}, {} values, {config:?}",
-        values.len()
-    );
-    let mut output = vec![0xffff; values.len()];
-    host::decode_into(&packed, &mut output).unwrap();
-    assert!(
-        output == values,
-        "{what}, {} values, {config:?}",
-        values.len()
-    );
-    packed
-}
 
 #[test]
 fn every_kind_length_profile_and_family() {
@@ -59,6 +38,22 @@ fn every_bit_pattern_alone_and_together() {
             .collect();
         let packed = round_trip("one exponent", &kind, &config);
         assert!(packed.spill.is_empty());
+    }
+}
+
+#[test]
+fn lengths_from_which_streams_are_long() {
+    let tile = normal(1 << 20, 73);
+    let values: Vec<u16> = tile
+        .iter()
+        .copied()
+        .cycle()
+        .take((1 << 25) + 8191)
+        .collect();
+    for n in [(1 << 25) - 1, 1 << 25, (1 << 25) + 1, values.len()] {
+        let packed = round_trip("normal", &values[..n], &CodecConfig::default());
+        let long = if n < 1 << 25 { 128 } else { 256 };
+        assert_eq!(packed.layout().unwrap().stream_symbols(), long, "{n}");
     }
 }
 
