@@ -5,16 +5,14 @@
 
 use crate::{
     Error,
-    cli::Strategy,
-    data::{Batch, Dataset},
+    cli::{RunArgs, Strategy},
     digest,
     memory::{self, Peaks, Probe, Usage, Watch},
     model::Gpt,
     optim::{Optim, TrainBackend},
-    progress::Progress,
     report::{Card, DeviceReport, Report, Step, Validation},
     schedule::Schedule,
-    train::{Plan, bits, is_watched, mean},
+    train::Plan,
 };
 use burn::{
     data::dataloader::{DataLoader, DataLoaderIterator, Progress as Position},
@@ -32,7 +30,6 @@ use burn::{
         },
     },
 };
-use serde_json::json;
 use std::{
     ops::Range,
     sync::{
@@ -42,23 +39,37 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
+use trainer::{
+    backend::Program,
+    place::Place,
+    progress::Progress,
+    train::{LanguageModel, Setup, Task, bits, is_watched, mean},
+};
 
-/// A device, and how to ask it about memory.
-pub struct Place<D> {
-    /// The device.
-    pub device: D,
-    /// Its memory.
-    pub probe: Probe,
-    /// What it is.
-    pub card: Card,
-    /// Has what waits in the device's queues begun.
-    pub nudge: Nudge,
+/// A training that several devices share.
+pub struct Together<'a> {
+    plan: &'a Plan,
+    strategy: Strategy,
 }
 
-/// Has what waits in a device's queues begun, whichever thread put it there.
-pub type Nudge = Arc<dyn Fn() + Send + Sync>;
+impl<'a> Together<'a> {
+    /// On as many devices as the plan's settings say.
+    pub fn new(plan: &'a Plan, strategy: Strategy) -> Self {
+        Self { plan, strategy }
+    }
+}
 
-impl Plan {
+impl Program for Together<'_> {
+    type Output = Report;
+
+    fn args(&self) -> &RunArgs {
+        &self.plan.setup().run
+    }
+
+    fn devices(&self) -> Option<usize> {
+        Some(self.plan.args().devices)
+    }
+
     /// Trains on all of the devices and reports.
     ///
     /// # Errors
@@ -66,49 +77,43 @@ impl Plan {
     ///
     /// # Panics
     /// If a device fails in the middle of a step: burn-train's strategies know of no errors.
-    pub fn run_on_all<B: TrainBackend>(
-        &self,
-        places: Vec<Place<B::Device>>,
-        strategy: Strategy,
-    ) -> Result<Report, Error> {
-        let args = self.args();
+    fn run<B: TrainBackend>(&self, places: Vec<Place<B::Device>>) -> Result<Report, Error> {
+        let setup = Arc::new(self.plan.setup().clone());
+        let args = &setup.run;
         let devices: Vec<B::Device> = places.iter().map(|place| place.device.clone()).collect();
         let main = &devices[0];
-        let log = Arc::new(Log::new(&places, self));
+        let log = Arc::new(Log::new(&places, args));
         let training = Batches::<B> {
-            data: self.data().clone(),
+            setup: setup.clone(),
             log: log.clone(),
-            seed: args.seed,
-            rows: args.batch(),
-            steps: args.steps,
             range: 0..args.steps * devices.len(),
             device: main.clone(),
         };
-        let execution = execution::<B>(strategy, &devices)?;
+        let execution = execution::<B>(self.strategy, &devices)?;
         let rate = Rate {
             schedule: args.schedule,
             peak: args.lr(),
             steps: args.steps,
             asked: 0,
             // burn-train's distributed strategy asks once for each device.
-            asks: match strategy {
+            asks: match self.strategy {
                 Strategy::Multi => 1,
                 Strategy::Ddp => devices.len(),
             },
         };
         B::seed(main, args.seed);
-        let model: Gpt<B> = self.model().init(main);
+        let model: Gpt<B> = self.plan.init(main)?;
         let learner = Learning {
             model,
             rate,
             training,
             execution,
         };
-        let nudging = match strategy {
+        let nudging = match self.strategy {
             Strategy::Multi => Vec::new(),
             Strategy::Ddp => places.iter().map(keep_nudging).collect(),
         };
-        let model = match Optim::<B>::new(args.optim) {
+        let model = match Optim::<B, Gpt<B>>::new(args.optim) {
             Optim::Sgd(optim) => learner.launch(optim),
             Optim::AdamW(optim) => learner.launch(optim),
             Optim::LctSgd(optim) => learner.launch(optim),
@@ -118,7 +123,7 @@ impl Plan {
         let (steps, peaks) = log.finish(args.schedule, args.lr());
         let validation = Validation {
             step: args.steps,
-            loss: self.validate(&model, main)?,
+            loss: setup.validate(&model, main)?,
         };
 
         let reports: Vec<DeviceReport> = places
@@ -144,23 +149,22 @@ impl Plan {
         };
         let summaries = reports.iter().filter_map(|report| report.summary.clone());
         let summaries: Vec<String> = summaries.collect();
-        let (corpus_digest, token_digest) = self.digests();
         Ok(Report {
             version: env!("CARGO_PKG_VERSION").into(),
-            args: self.settings(),
-            model: json!(self.model()),
-            parameters: self.model().parameters(),
+            args: setup.args.clone(),
+            model: setup.model.clone(),
+            parameters: setup.parameters,
             dtype: "BF16".into(),
             backend: B::name(main),
             card: reports[0].card.clone(),
-            corpus_digest,
-            token_digest,
+            corpus_digest: setup.data.corpus_digest.clone(),
+            token_digest: setup.data.token_digest.clone(),
             resumed_from: 0,
             steps,
             validation: vec![validation],
             weights_digest: digest::weights(&model),
             state_digest: "burn-train keeps the optimizer to itself".into(),
-            sample: self.sample(&model, main)?,
+            sample: self.plan.text(&model, main)?,
             peak_bytes_in_use: peaks.in_use(),
             peak_bytes_reserved: peaks.reserved(),
             peak_bytes_process: peaks.process(),
@@ -275,12 +279,8 @@ impl<B: Backend> InferenceStep for Gpt<B> {
 /// The batches of one or several devices: those of the first, then those of the second, and so on, as burn-train cuts them
 /// into equal parts.
 struct Batches<B: Backend> {
-    data: Arc<Dataset>,
+    setup: Arc<Setup>,
     log: Arc<Log>,
-    seed: u64,
-    rows: usize,
-    /// The batches of each device.
-    steps: usize,
     range: Range<usize>,
     device: B::Device,
 }
@@ -288,22 +288,21 @@ struct Batches<B: Backend> {
 impl<B: Backend> Batches<B> {
     fn with(&self, range: Range<usize>, device: B::Device) -> Arc<Self> {
         Arc::new(Self {
-            data: self.data.clone(),
+            setup: self.setup.clone(),
             log: self.log.clone(),
             range,
             device,
-            ..*self
         })
     }
 
     fn share(&self, index: usize) -> Share<B> {
-        let batch: Batch = self.data.train.random_batch(self.seed, index, self.rows);
-        let (tokens, targets) = batch.upload::<B>(&self.device);
+        let steps = self.setup.run.steps;
+        let (tokens, targets) = self.setup.batch(index, 0).upload::<B>(&self.device);
         Share {
             tokens,
             targets,
-            rank: index / self.steps,
-            step: index % self.steps,
+            rank: index / steps,
+            step: index % steps,
             log: self.log.clone(),
         }
     }
@@ -414,8 +413,7 @@ impl Rank {
 }
 
 impl Log {
-    fn new<D>(places: &[Place<D>], plan: &Plan) -> Self {
-        let args = plan.args();
+    fn new<D>(places: &[Place<D>], args: &RunArgs) -> Self {
         let rank = |place: &Place<D>| {
             Mutex::new(Rank {
                 probe: place.probe.readings(),

@@ -1,7 +1,8 @@
 //! Text from a trained model.
 
-use crate::{Error, model::Gpt, rng::SplitMix64};
+use crate::{Error, model::Gpt};
 use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
+use trainer::rng::SplitMix64;
 
 /// How to sample.
 #[derive(Clone, Copy, Debug)]

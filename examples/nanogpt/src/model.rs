@@ -3,7 +3,7 @@
 use crate::observe::Observer;
 use burn::{
     config::Config,
-    module::{Initializer, Module, ModuleVisitor, Param},
+    module::{Initializer, Module},
     nn::{Embedding, EmbeddingConfig, LayerNorm, LayerNormConfig, Linear, LinearConfig},
     tensor::{
         Bool, Int, Tensor,
@@ -11,6 +11,7 @@ use burn::{
         backend::Backend,
     },
 };
+use trainer::train;
 
 /// The standard deviation of GPT-2's initial weights.
 const INIT_STD: f64 = 0.02;
@@ -42,9 +43,6 @@ impl GptConfig {
     }
 
     /// A new model with GPT-2's initial weights, drawn in the order of the fields from the device's generator.
-    ///
-    /// Every weight is drawn here: Burn draws a parameter when it is first used, and then the weights of a seed would
-    /// depend on the order of the operations.
     pub fn init<B: Backend>(&self, device: &B::Device) -> Gpt<B> {
         let model = Gpt {
             token: embedding(self.vocabulary, self.width, device),
@@ -56,7 +54,7 @@ impl GptConfig {
                 .with_initializer(normal(INIT_STD))
                 .init(device),
         };
-        model.visit(&mut Draw);
+        train::draw(&model);
         model
     }
 
@@ -125,16 +123,7 @@ impl<B: Backend> Gpt<B> {
         observer.pass("logits", "head", self.head.forward(x))
     }
 
-    /// The negative log likelihood of each target, in nats: the mean of it is the loss.
-    ///
-    /// # Shapes
-    /// - `tokens` and `targets`: `[batch, sequence]`
-    /// - result: `[batch * sequence]`
-    pub fn surprise(&self, tokens: Tensor<B, 2, Int>, targets: Tensor<B, 2, Int>) -> Tensor<B, 1> {
-        self.surprise_observed(tokens, targets, &mut ())
-    }
-
-    /// [`surprise`](Self::surprise), with somebody looking on.
+    /// [`surprise`](trainer::train::LanguageModel::surprise), with somebody looking on.
     pub fn surprise_observed<O: Observer<B>>(
         &self,
         tokens: Tensor<B, 2, Int>,
@@ -261,13 +250,4 @@ fn linear<B: Backend>(input: usize, output: usize, std: f64, device: &B::Device)
     // Burn's own bias would be drawn like the weight; GPT-2's starts at zero.
     linear.bias = Some(Initializer::Zeros.init([output], device));
     linear
-}
-
-/// Draws every parameter that it visits.
-struct Draw;
-
-impl<B: Backend> ModuleVisitor<B> for Draw {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-        let _ = param.val();
-    }
 }

@@ -1,7 +1,8 @@
 //! Three sizes of the same model.
 
-use crate::{model::GptConfig, optim::OptimKind};
+use crate::{data, model::GptConfig, optim::OptimKind};
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 
 /// A model shape with the settings that fit it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -37,12 +38,12 @@ impl Preset {
         }
     }
 
-    /// The files of the corpus, below the data folder.
-    pub fn corpus(self) -> &'static [&'static str] {
-        match self {
+    /// The files of the corpus.
+    pub fn corpus_files(self) -> Vec<PathBuf> {
+        data::corpus_files(match self {
             Self::Tiny => &["moby-dick.txt"],
             Self::Small | Self::Gpt2 => &["moby-dick.txt", "state-of-the-union.txt"],
-        }
+        })
     }
 
     /// Sequences in a batch, unless `--batch` says otherwise.

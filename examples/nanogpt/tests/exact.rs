@@ -4,7 +4,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use burn::backend::autodiff::checkpoint::strategy::BalancedCheckpointing;
 use burn::backend::flex::FlexDevice;
@@ -14,12 +13,15 @@ use burn_lct::{HotWindow, LctBackend, LctConfig};
 use clap::Parser;
 use nanogpt::cli::{Cli, Command, Strategy, TrainArgs};
 use nanogpt::compare::Comparison;
-use nanogpt::devices::Place;
+use nanogpt::devices::Together;
 use nanogpt::memory::Probe;
 use nanogpt::model::GptConfig;
 use nanogpt::optim::{OptimKind, TrainBackend};
 use nanogpt::report::{Card, Report, Step};
 use nanogpt::train::Plan;
+use trainer::backend::Program;
+use trainer::place::Place;
+use trainer::train::Task;
 
 type Plain = Autodiff<Flex>;
 type Lct = Autodiff<LctBackend<Flex>>;
@@ -33,27 +35,24 @@ fn args(folder: &Path, line: &str) -> TrainArgs {
         .unwrap()
         .command
     {
-        Command::Train(args) => TrainArgs {
-            cache_dir: folder.join("cache"),
-            ..*args
-        },
+        Command::Train(mut args) => {
+            args.run.cache_dir = folder.join("cache");
+            *args
+        }
         Command::Compare { .. } => unreachable!("the line says train"),
     }
 }
 
 fn run<B: TrainBackend<Device = FlexDevice>>(plan: &Plan) -> Report {
-    plan.run::<B>(&DEVICE, &Probe::none(), Card::default(), None)
+    plan.train::<B>(&DEVICE, &Probe::none(), Card::default(), None)
         .unwrap()
 }
 
 fn on_all<B: TrainBackend<Device = FlexDevice>>(plan: &Plan) -> Report {
-    let places = (0..plan.args().devices).map(|_| Place {
-        device: DEVICE,
-        probe: Probe::none(),
-        card: Card::default(),
-        nudge: Arc::new(|| ()),
-    });
-    plan.run_on_all::<B>(places.collect(), Strategy::Multi)
+    let place = |_| Place::new(DEVICE, Probe::none(), Card::default());
+    let places = (0..plan.args().devices).map(place);
+    Together::new(plan, Strategy::Multi)
+        .run::<B>(places.collect())
         .unwrap()
 }
 
@@ -113,7 +112,7 @@ fn two_hundred_steps_of_tiny() {
 fn adamw_and_balanced_checkpointing() {
     let folder = folder("exact-adamw");
     let args = args(&folder, "--steps 10 --batch 4 --optim adamw --eval-every 5");
-    assert_eq!(args.optim, OptimKind::AdamW);
+    assert_eq!(args.run.optim, OptimKind::AdamW);
     let plan = Plan::with_model(args, micro(), 512).unwrap();
     let plain = run::<Plain>(&plan);
     assert_equal(&plain, &run::<Lct>(&plan));
@@ -161,14 +160,14 @@ fn a_checkpoint_of_either_loads_in_the_other() {
 
     let dir = folder.join("from-lct");
     let save = plan(&format!("--checkpoint {} --save-every 4", dir.display()));
-    save.run::<Lct>(&DEVICE, &Probe::none(), Card::default(), stop)
+    save.train::<Lct>(&DEVICE, &Probe::none(), Card::default(), stop)
         .unwrap();
     let resume = plan(&format!("--checkpoint {} --resume", dir.display()));
     assert_equal(&run::<Plain>(&resume), &whole);
 
     let dir = folder.join("from-plain");
     let save = plan(&format!("--checkpoint {} --save-every 4", dir.display()));
-    save.run::<Plain>(&DEVICE, &Probe::none(), Card::default(), stop)
+    save.train::<Plain>(&DEVICE, &Probe::none(), Card::default(), stop)
         .unwrap();
     let resume = plan(&format!("--checkpoint {} --resume", dir.display()));
     assert_equal(&run::<Lct>(&resume), &whole);

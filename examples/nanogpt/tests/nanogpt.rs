@@ -8,9 +8,8 @@ use burn::{
 use clap::Parser;
 use nanogpt::{
     Error,
-    cli::{BackendKind, Cli, Command, DeviceKind, TrainArgs},
+    cli::{BackendKind, Cli, Command, DeviceKind, RunArgs, TrainArgs},
     compare::Comparison,
-    data,
     memory::{Probe, Usage},
     model::GptConfig,
     optim::OptimKind,
@@ -27,6 +26,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
+use trainer::train::Task;
 
 type B = Autodiff<Flex>;
 
@@ -64,23 +64,31 @@ fn micro() -> GptConfig {
 /// Settings of a run of six steps of [`micro`] on the start of the novel.
 fn micro_args(folder: &Path, optim: OptimKind) -> TrainArgs {
     let corpus = folder.join("corpus.txt");
-    let novel = fs::read_to_string(&data::corpus_files(Preset::Tiny)[0]).unwrap();
+    let novel = fs::read_to_string(&Preset::Tiny.corpus_files()[0]).unwrap();
     fs::write(&corpus, novel.chars().take(40_000).collect::<String>()).unwrap();
-    TrainArgs {
-        steps: 6,
-        batch: Some(2),
-        optim,
-        corpus: Some(corpus),
-        cache_dir: folder.join("cache"),
-        eval_every: 3,
+    let args = TrainArgs {
         sample_tokens: 4,
-        quiet: true,
         ..parse(&[])
-    }
+    };
+    with(args, |run| {
+        run.steps = 6;
+        run.batch = Some(2);
+        run.optim = optim;
+        run.corpus = Some(corpus);
+        run.cache_dir = folder.join("cache");
+        run.eval_every = 3;
+        run.quiet = true;
+    })
+}
+
+/// The same settings but for some that every training has.
+fn with(mut args: TrainArgs, change: impl FnOnce(&mut RunArgs)) -> TrainArgs {
+    change(&mut args.run);
+    args
 }
 
 fn run(args: TrainArgs, until: Option<usize>) -> Result<Report, Error> {
-    Plan::with_model(args, micro(), 300)?.run::<B>(
+    Plan::with_model(args, micro(), 300)?.train::<B>(
         &FlexDevice,
         &Probe::none(),
         Card::default(),
@@ -107,19 +115,19 @@ fn parameters_are_counted_as_burn_counts_them() {
 fn the_command_line_is_understood() {
     let args = parse(&[]);
     assert_eq!(
-        (args.preset, args.backend, args.device),
+        (args.preset, args.run.backend, args.run.device),
         (Preset::Tiny, BackendKind::Lct, DeviceKind::Auto)
     );
-    assert_eq!((args.steps, args.optim), (200, OptimKind::Sgd));
+    assert_eq!((args.run.steps, args.run.optim), (200, OptimKind::Sgd));
 
     let line = "--preset gpt2-162m --backend plain --device cuda --steps 12 --seed 3 --batch 4 --optim adamw \
                 --report a.json --fusion off --checkpointing balanced";
     let args = parse(&line.split_whitespace().collect::<Vec<_>>());
     assert_eq!(
-        (args.preset, args.steps, args.seed, args.batch()),
+        (args.preset, args.run.steps, args.run.seed, args.run.batch()),
         (Preset::Gpt2, 12, 3, 4)
     );
-    assert_eq!(args.report.as_deref(), Some(Path::new("a.json")));
+    assert_eq!(args.run.report.as_deref(), Some(Path::new("a.json")));
 
     assert!(Cli::try_parse_from(["nanogpt", "train", "--preset", "huge"]).is_err());
     assert!(Cli::try_parse_from(["nanogpt", "compare", "a.json"]).is_err());
@@ -183,6 +191,12 @@ fn settings_that_do_not_fit_are_refused() {
             }
         ));
     }
+    assert!(matches!(
+        refused(&["--devices", "2", "--accumulate", "2"]),
+        Error::OneDevice {
+            flag: "--accumulate"
+        }
+    ));
     assert!(matches!(
         refused(&["--capture", "samples", "--capture-steps", "1,201"]),
         Error::OutOfRange {
@@ -249,7 +263,7 @@ fn a_seed_gives_the_same_run_again() {
     assert_eq!(first.steps.len(), 6);
     assert_eq!(first.validation.len(), 2);
 
-    let other = run(TrainArgs { seed: 2, ..args }, None).unwrap();
+    let other = run(with(args, |run| run.seed = 2), None).unwrap();
     let comparison = Comparison::of(&first, &other);
     assert!(!comparison.weights_equal && !comparison.state_equal && !comparison.equal());
     assert_eq!(comparison.first_difference.map(|(step, ..)| step), Some(1));
@@ -260,20 +274,12 @@ fn resumed_equals_uninterrupted(name: &str, optim: OptimKind) {
     let folder = folder(name);
     let whole = run(micro_args(&folder, optim), None).unwrap();
 
-    let args = TrainArgs {
-        checkpoint: Some(folder.join("checkpoints")),
-        save_every: 1,
-        ..micro_args(&folder, optim)
-    };
+    let args = with(micro_args(&folder, optim), |run| {
+        run.checkpoint = Some(folder.join("checkpoints"));
+        run.save_every = 1;
+    });
     run(args.clone(), Some(3)).unwrap();
-    let resumed = run(
-        TrainArgs {
-            resume: true,
-            ..args.clone()
-        },
-        None,
-    )
-    .unwrap();
+    let resumed = run(with(args, |run| run.resume = true), None).unwrap();
 
     assert_eq!(resumed.resumed_from, 3);
     assert_eq!(resumed.steps.len(), 3);
@@ -303,15 +309,14 @@ fn bad_checkpoints_are_refused() {
     let folder = folder("bad-checkpoint");
     let checkpoints = folder.join("checkpoints");
     let args = TrainArgs {
-        checkpoint: Some(checkpoints.clone()),
-        steps: 1,
         sample_tokens: 0,
         ..micro_args(&folder, OptimKind::Sgd)
     };
-    let resume = TrainArgs {
-        resume: true,
-        ..args.clone()
-    };
+    let args = with(args, |run| {
+        run.checkpoint = Some(checkpoints.clone());
+        run.steps = 1;
+    });
+    let resume = with(args.clone(), |run| run.resume = true);
 
     let missing = run(resume.clone(), None).unwrap_err();
     assert!(
@@ -320,14 +325,7 @@ fn bad_checkpoints_are_refused() {
     );
 
     run(args.clone(), None).unwrap();
-    let foreign = run(
-        TrainArgs {
-            lr: Some(0.25),
-            ..resume.clone()
-        },
-        None,
-    )
-    .unwrap_err();
+    let foreign = run(with(resume.clone(), |run| run.lr = Some(0.25)), None).unwrap_err();
     assert!(
         matches!(&foreign, Error::ForeignCheckpoint { field, .. } if field == "lr"),
         "{foreign}"
@@ -356,10 +354,9 @@ fn bad_checkpoints_are_refused() {
 fn a_timeline_needs_something_to_read_and_a_step_to_watch() {
     let _turn = turn();
     let folder = folder("timeline");
-    let args = TrainArgs {
-        timeline: Some(folder.join("step.svg")),
-        ..micro_args(&folder, OptimKind::Sgd)
-    };
+    let args = with(micro_args(&folder, OptimKind::Sgd), |run| {
+        run.timeline = Some(folder.join("step.svg"));
+    });
     let error = run(args.clone(), None).unwrap_err();
     assert!(matches!(error, Error::NoAllocator), "{error}");
 
@@ -369,24 +366,18 @@ fn a_timeline_needs_something_to_read_and_a_step_to_watch() {
     };
     let watch = |args: &TrainArgs, until| {
         let plan = Plan::with_model(args.clone(), micro(), 300)?;
-        plan.run::<B>(&FlexDevice, &probe, Card::default(), Some(until))
+        plan.train::<B>(&FlexDevice, &probe, Card::default(), Some(until))
     };
     let error = watch(&args, 0).unwrap_err();
     assert!(matches!(error, Error::NoStepLeft { steps: 6 }), "{error}");
 
     // The last step that is watched anyway, or else the last.
     for (memory_every, until, step) in [(10, 5, 3), (4, 5, 4), (0, 2, 2)] {
-        let args = TrainArgs {
-            memory_every,
-            ..args.clone()
-        };
+        let args = with(args.clone(), |run| run.memory_every = memory_every);
         let timeline = watch(&args, until).unwrap().timeline.unwrap();
         assert_eq!(timeline.step, step);
     }
-    let args = TrainArgs {
-        timeline: None,
-        ..args
-    };
+    let args = with(args, |run| run.timeline = None);
     assert!(watch(&args, 1).unwrap().timeline.is_none());
 }
 
@@ -397,10 +388,9 @@ fn a_corpus_that_cannot_be_used_is_named() {
     let short = folder.join("short.txt");
     fs::write(&short, "too short").unwrap();
     let open = |corpus: &Path| {
-        let args = TrainArgs {
-            corpus: Some(corpus.into()),
-            ..micro_args(&folder, OptimKind::Sgd)
-        };
+        let args = with(micro_args(&folder, OptimKind::Sgd), |run| {
+            run.corpus = Some(corpus.into());
+        });
         Plan::with_model(args, micro(), 300).err().unwrap()
     };
     let error = open(&missing);
@@ -417,20 +407,22 @@ fn a_corpus_that_cannot_be_used_is_named() {
 
 /// The tiny preset's first steps, without what a capture does not need.
 fn tiny_args(folder: &Path, steps: usize, optim: OptimKind) -> TrainArgs {
-    TrainArgs {
-        steps,
-        optim,
-        cache_dir: folder.join("cache"),
-        eval_batches: 1,
+    let args = TrainArgs {
         sample_tokens: 0,
-        quiet: true,
         ..parse(&["--preset", "tiny"])
-    }
+    };
+    with(args, |run| {
+        run.steps = steps;
+        run.optim = optim;
+        run.cache_dir = folder.join("cache");
+        run.eval_batches = 1;
+        run.quiet = true;
+    })
 }
 
 fn train(args: TrainArgs) -> Report {
     let plan = Plan::new(args).unwrap();
-    plan.run::<B>(&FlexDevice, &Probe::none(), Card::default(), None)
+    plan.train::<B>(&FlexDevice, &Probe::none(), Card::default(), None)
         .unwrap()
 }
 

@@ -65,7 +65,7 @@ impl Capture {
         done: usize,
         identity: &Map<String, Value>,
         model: &Gpt<B>,
-        optim: &Optim<B>,
+        optim: &Optim<B, Gpt<B>>,
         batch: Batch,
         device: &B::Device,
     ) -> Result<PathBuf, Error> {

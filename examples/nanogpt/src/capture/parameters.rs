@@ -1,7 +1,10 @@
 //! Parameters with their gradients and their optimizer state.
 
 use super::{Blocks, Samples};
-use crate::optim::{Optim, TrainBackend};
+use crate::{
+    model::Gpt,
+    optim::{Optim, TrainBackend},
+};
 use burn::{
     module::{ModuleVisitor, Param},
     optim::GradientsParams,
@@ -13,7 +16,7 @@ pub(super) struct Parameters<'a, B: TrainBackend> {
     samples: &'a mut Samples<B::InnerBackend>,
     blocks: Blocks,
     gradients: &'a GradientsParams,
-    optim: &'a Optim<B>,
+    optim: &'a Optim<B, Gpt<B>>,
     /// The names of the modules around, and the parameter's own.
     path: Vec<String>,
 }
@@ -24,7 +27,7 @@ impl<'a, B: TrainBackend> Parameters<'a, B> {
         samples: &'a mut Samples<B::InnerBackend>,
         blocks: Blocks,
         gradients: &'a GradientsParams,
-        optim: &'a Optim<B>,
+        optim: &'a Optim<B, Gpt<B>>,
     ) -> Self {
         Self {
             samples,

@@ -1,13 +1,17 @@
 //! The corpus as token ids, and batches that depend on the seed and the step alone.
 
-use crate::{Error, digest, preset::Preset, rng::SplitMix64, tokenizer::Tokenizer};
+use crate::{Error, digest, rng::SplitMix64, tokenizer::Tokenizer};
 use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 /// Tenths of the corpus that are trained on; the rest is for validation.
 const TRAIN_TENTHS: usize = 9;
 
 /// A tokenized corpus.
+#[derive(Clone)]
 pub struct Dataset {
     /// The first nine tenths.
     pub train: Tokens,
@@ -22,15 +26,14 @@ pub struct Dataset {
 }
 
 impl Dataset {
-    /// Reads and tokenizes the files of a corpus.
+    /// Reads and tokenizes the files of a corpus; `tokenizer` gets the text and its digest.
     ///
     /// # Errors
-    /// A file that cannot be read, or a text too short for sequences of `context` tokens.
+    /// A file that cannot be read, a tokenizer that is not there, or a text too short for sequences of `context` tokens.
     pub fn load(
         files: &[PathBuf],
-        tokens: usize,
         context: usize,
-        cache_dir: &Path,
+        tokenizer: impl FnOnce(&str, &str) -> Result<Tokenizer, Error>,
     ) -> Result<Self, Error> {
         let mut text = String::new();
         for path in files {
@@ -41,41 +44,50 @@ impl Dataset {
             })?;
         }
         let corpus_digest = digest::of_bytes(text.as_bytes());
-        let tokenizer = Tokenizer::cached(&text, &corpus_digest, tokens, cache_dir)?;
+        let tokenizer = tokenizer(&text, &corpus_digest)?;
         let mut train = tokenizer.encode(&text)?;
         let token_bytes: Vec<u8> = train.iter().flat_map(|id| id.to_le_bytes()).collect();
         let token_digest = digest::of_bytes(&token_bytes);
         let validation = train.split_off(train.len() * TRAIN_TENTHS / 10);
         Ok(Self {
-            train: Tokens::new("training", train, context)?,
-            validation: Tokens::new("validation", validation, context)?,
+            train: Tokens::new("training", train.into(), context)?,
+            validation: Tokens::new("validation", validation.into(), context)?,
             tokenizer,
             corpus_digest,
             token_digest,
         })
     }
+
+    /// The same text in sequences of another length.
+    ///
+    /// # Errors
+    /// A text too short for sequences of `context` tokens.
+    pub fn with_context(self, context: usize) -> Result<Self, Error> {
+        Ok(Self {
+            train: Tokens::new("training", self.train.ids, context)?,
+            validation: Tokens::new("validation", self.validation.ids, context)?,
+            ..self
+        })
+    }
 }
 
-/// The files of a preset's corpus, in the data folder below the working directory or where the program was built.
-pub fn corpus_files(preset: Preset) -> Vec<PathBuf> {
+/// Texts of the corpus, in the data folder below the working directory or where the program was built.
+pub fn corpus_files(names: &[&str]) -> Vec<PathBuf> {
     let here = Path::new("examples/nanogpt/data");
-    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("data");
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../nanogpt/data");
     let folder = if here.is_dir() { here } else { &built };
-    preset
-        .corpus()
-        .iter()
-        .map(|name| folder.join(name))
-        .collect()
+    names.iter().map(|name| folder.join(name)).collect()
 }
 
 /// One part of the corpus, cut into sequences of one length.
+#[derive(Clone)]
 pub struct Tokens {
-    ids: Vec<u32>,
+    ids: Arc<[u32]>,
     context: usize,
 }
 
 impl Tokens {
-    fn new(part: &'static str, ids: Vec<u32>, context: usize) -> Result<Self, Error> {
+    fn new(part: &'static str, ids: Arc<[u32]>, context: usize) -> Result<Self, Error> {
         let needed = context + 1;
         if ids.len() < needed {
             return Err(Error::CorpusTooSmall {
@@ -90,6 +102,11 @@ impl Tokens {
     /// The number of tokens.
     pub fn len(&self) -> usize {
         self.ids.len()
+    }
+
+    /// The length of a sequence.
+    pub fn context(&self) -> usize {
+        self.context
     }
 
     /// Never: a part holds at least one sequence.

@@ -6,7 +6,7 @@ use crate::Error;
 use burn::{
     module::{Module, ModuleVisitor, Param, ParamId},
     optim::{SimpleOptimizer, record::AdaptorRecord},
-    record::{BinBytesRecorder, FullPrecisionSettings, Record, Recorder},
+    record::{BinBytesRecorder, PrecisionSettings, Record, Recorder},
     tensor::{
         Bool, Int, Tensor, TensorData,
         backend::{AutodiffBackend, Backend},
@@ -38,26 +38,27 @@ pub fn parameter_order<B: Backend, M: Module<B>>(module: &M) -> Vec<ParamId> {
 /// The digest of an optimizer's state, in the order of the parameters.
 ///
 /// The state is hashed as Burn records it, so nothing in it is forgotten: moments, counters and their ranks. Floats
-/// are recorded as f32, which every BF16 value has a pattern of its own in.
+/// are recorded in the type of `S`: f32, which every BF16 value has a pattern of its own in, or BF16, which is faster.
 ///
 /// # Errors
 /// When Burn cannot serialize the state.
-pub fn state<O, B>(
+pub fn state<S, O, B>(
     order: &[ParamId],
     mut take: impl FnMut(&ParamId) -> Option<AdaptorRecord<O, B>>,
 ) -> Result<String, Error>
 where
+    S: PrecisionSettings,
     O: SimpleOptimizer<B::InnerBackend>,
     B: AutodiffBackend,
 {
-    let recorder = BinBytesRecorder::<FullPrecisionSettings>::default();
+    let recorder = BinBytesRecorder::<S>::default();
     let mut hash = Xxh3::new();
     for id in order {
         let Some(record) = take(id) else {
             hash.update(b"none");
             continue;
         };
-        let item = record.into_item::<FullPrecisionSettings>();
+        let item = record.into_item::<S>();
         let bytes = Recorder::<B>::save_item(&recorder, item, ())
             .map_err(Error::device("reading the state"))?;
         hash.update(&(bytes.len() as u64).to_le_bytes());

@@ -3,16 +3,16 @@
 use crate::{
     Error,
     checkpoint::{Bf16Recorder, Bf16Settings},
+    differentiable::Differentiable,
     digest,
-    model::Gpt,
 };
 use burn::{
-    module::ParamId,
+    module::{AutodiffModule, ParamId},
     optim::{
         AdamW, AdamWConfig, GradientsParams, Optimizer, Sgd, SgdConfig, adaptor::OptimizerAdaptor,
         momentum::MomentumConfig,
     },
-    record::{Record, Recorder, RecorderError},
+    record::{PrecisionSettings, Record, Recorder, RecorderError},
     tensor::{Tensor, backend::AutodiffBackend},
 };
 use burn_lct::optim::{FusedUpdate, LctAdamW, LctSgd};
@@ -44,10 +44,18 @@ pub use burn::tensor::backend::Backend as Reduces;
 #[cfg(feature = "distributed")]
 pub use burn::tensor::backend::distributed::DistributedBackend as Reduces;
 
-/// A backend to train on: every one of this program.
-pub trait TrainBackend: AutodiffBackend<InnerBackend: FusedUpdate> + Reduces {}
+/// A backend below automatic differentiation: every one of these programs.
+pub trait BaseBackend: FusedUpdate + Differentiable + Reduces {}
 
-impl<B: AutodiffBackend<InnerBackend: FusedUpdate> + Reduces> TrainBackend for B {}
+impl<B: FusedUpdate + Differentiable + Reduces> BaseBackend for B {}
+
+/// A backend to train on: every one of these programs.
+pub trait TrainBackend:
+    AutodiffBackend<InnerBackend: BaseBackend> + Differentiable + Reduces
+{
+}
+
+impl<B: AutodiffBackend<InnerBackend: BaseBackend> + Differentiable + Reduces> TrainBackend for B {}
 
 impl OptimKind {
     /// The tensors of state that it keeps for each parameter.
@@ -59,19 +67,19 @@ impl OptimKind {
     }
 }
 
-/// An optimizer with its state.
-pub enum Optim<B: TrainBackend> {
+/// An optimizer of a model, with its state.
+pub enum Optim<B: TrainBackend, M: AutodiffModule<B>> {
     /// See [`OptimKind::Sgd`].
-    Sgd(OptimizerAdaptor<Sgd<B::InnerBackend>, Gpt<B>, B>),
+    Sgd(OptimizerAdaptor<Sgd<B::InnerBackend>, M, B>),
     /// See [`OptimKind::AdamW`].
-    AdamW(OptimizerAdaptor<AdamW, Gpt<B>, B>),
+    AdamW(OptimizerAdaptor<AdamW, M, B>),
     /// See [`OptimKind::LctSgd`].
-    LctSgd(OptimizerAdaptor<LctSgd, Gpt<B>, B>),
+    LctSgd(OptimizerAdaptor<LctSgd, M, B>),
     /// See [`OptimKind::LctAdamW`].
-    LctAdamW(OptimizerAdaptor<LctAdamW, Gpt<B>, B>),
+    LctAdamW(OptimizerAdaptor<LctAdamW, M, B>),
 }
 
-impl<B: TrainBackend> Optim<B> {
+impl<B: TrainBackend, M: AutodiffModule<B>> Optim<B, M> {
     /// A new optimizer without state.
     pub fn new(kind: OptimKind) -> Self {
         match kind {
@@ -103,8 +111,8 @@ impl<B: TrainBackend> Optim<B> {
         }
     }
 
-    /// The model after one step.
-    pub fn step(&mut self, rate: f64, model: Gpt<B>, grads: GradientsParams) -> Gpt<B> {
+    /// The model after one step of those parameters that have a gradient.
+    pub fn step(&mut self, rate: f64, model: M, grads: GradientsParams) -> M {
         match self {
             Self::Sgd(optim) => optim.step(rate, model, grads),
             Self::AdamW(optim) => optim.step(rate, model, grads),
@@ -113,27 +121,27 @@ impl<B: TrainBackend> Optim<B> {
         }
     }
 
-    /// The digest of the state, in the order of the parameters.
+    /// The digest of the state, in the order of the parameters, its floats in the type of `S`.
     ///
     /// # Errors
     /// See [`digest::state`].
-    pub fn digest(&self, order: &[ParamId]) -> Result<String, Error> {
+    pub fn digest<S: PrecisionSettings>(&self, order: &[ParamId]) -> Result<String, Error> {
         match self {
             Self::Sgd(optim) => {
                 let mut record = optim.to_record();
-                digest::state(order, |id| record.remove(id))
+                digest::state::<S, _, _>(order, |id| record.remove(id))
             }
             Self::AdamW(optim) => {
                 let mut record = optim.to_record();
-                digest::state(order, |id| record.remove(id))
+                digest::state::<S, _, _>(order, |id| record.remove(id))
             }
             Self::LctSgd(optim) => {
                 let mut record = optim.to_record();
-                digest::state(order, |id| record.remove(id))
+                digest::state::<S, _, _>(order, |id| record.remove(id))
             }
             Self::LctAdamW(optim) => {
                 let mut record = optim.to_record();
-                digest::state(order, |id| record.remove(id))
+                digest::state::<S, _, _>(order, |id| record.remove(id))
             }
         }
     }

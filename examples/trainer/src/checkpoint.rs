@@ -6,12 +6,11 @@
 
 use crate::{
     Error, digest,
-    model::Gpt,
     optim::{Optim, TrainBackend},
 };
 use burn::{
-    module::Module,
-    record::{BinFileRecorder, PrecisionSettings, Recorder},
+    module::AutodiffModule,
+    record::{BinFileRecorder, FullPrecisionSettings, PrecisionSettings, Recorder},
     tensor::bf16,
 };
 use serde::{Deserialize, Serialize};
@@ -43,7 +42,7 @@ const KEPT: usize = 2;
 struct Meta {
     /// Completed steps.
     step: usize,
-    /// What makes the run what it is, as in [`crate::train::Plan::identity`].
+    /// What makes the run what it is, as in [`crate::train::Setup::identity`].
     identity: Map<String, Value>,
     weights_digest: String,
     state_digest: String,
@@ -58,12 +57,12 @@ const FILES: [&str; 2] = ["model.bin", "optimizer.bin"];
 ///
 /// # Errors
 /// A file that cannot be written.
-pub fn save<B: TrainBackend>(
+pub fn save<B: TrainBackend, M: AutodiffModule<B>>(
     dir: &Path,
     step: usize,
     identity: &Map<String, Value>,
-    model: &Gpt<B>,
-    optim: &Optim<B>,
+    model: &M,
+    optim: &Optim<B, M>,
 ) -> Result<PathBuf, Error> {
     let path = dir.join(format!("step-{step:08}"));
     let partial = dir.join(format!(".partial-{}", std::process::id()));
@@ -91,7 +90,7 @@ pub fn save<B: TrainBackend>(
         files: files.into_iter().collect::<Result<_, Error>>()?,
         identity: identity.clone(),
         weights_digest: digest::weights(model),
-        state_digest: optim.digest(&digest::parameter_order(model))?,
+        state_digest: optim.digest::<FullPrecisionSettings>(&digest::parameter_order(model))?,
     };
     let meta_path = partial.join("meta.json");
     let json = serde_json::to_string_pretty(&meta).map_err(Error::json(&meta_path))?;
@@ -113,13 +112,13 @@ pub fn save<B: TrainBackend>(
 ///
 /// # Errors
 /// No checkpoint, one of another run, or one that does not give back the bits that were saved.
-pub fn load<B: TrainBackend>(
+pub fn load<B: TrainBackend, M: AutodiffModule<B>>(
     dir: &Path,
     identity: &Map<String, Value>,
-    model: Gpt<B>,
-    optim: Optim<B>,
+    model: M,
+    optim: Optim<B, M>,
     device: &B::Device,
-) -> Result<(usize, Gpt<B>, Optim<B>), Error> {
+) -> Result<(usize, M, Optim<B, M>), Error> {
     let path = list(dir)?.pop().ok_or_else(|| Error::NoCheckpoint {
         dir: dir.to_path_buf(),
     })?;
@@ -145,7 +144,7 @@ pub fn load<B: TrainBackend>(
         .map_err(|error| damaged(format!("optimizer.bin: {error}")))?;
 
     check_digest("model.bin", &meta.weights_digest, &digest::weights(&model)).map_err(damaged)?;
-    let state = optim.digest(&digest::parameter_order(&model))?;
+    let state = optim.digest::<FullPrecisionSettings>(&digest::parameter_order(&model))?;
     let damaged = |message: String| Error::DamagedCheckpoint {
         path: path.clone(),
         message,

@@ -1,4 +1,4 @@
-//! A byte-level BPE tokenizer, learned from the corpus and cached.
+//! A tokenizer from a file, or a byte-level BPE learned from the corpus and cached.
 
 use crate::Error;
 use std::path::{Path, PathBuf};
@@ -10,12 +10,28 @@ use tokenizers::{
 };
 
 /// Text to token ids and back.
+#[derive(Clone)]
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
     path: PathBuf,
 }
 
 impl Tokenizer {
+    /// Reads a `tokenizer.json`.
+    ///
+    /// # Errors
+    /// A file that cannot be read or is no tokenizer.
+    pub fn from_file(path: &Path) -> Result<Self, Error> {
+        let inner = tokenizers::Tokenizer::from_file(path).map_err(|error| Error::Model {
+            path: path.into(),
+            message: format!("{error}; give the model's own tokenizer.json"),
+        })?;
+        Ok(Self {
+            inner,
+            path: path.into(),
+        })
+    }
+
     /// Reads the tokenizer that was learned from this corpus before, or learns and caches it.
     ///
     /// `corpus_digest` names the corpus in the cached file's name, so another text never meets this one's tokens.
@@ -63,12 +79,12 @@ impl Tokenizer {
             .map_err(error("decode tokens", &self.path))
     }
 
-    /// The number of learned tokens.
+    /// The number of tokens that it knows.
     pub fn len(&self) -> usize {
         self.inner.get_vocab_size(true)
     }
 
-    /// Whether nothing was learned.
+    /// Whether it knows none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

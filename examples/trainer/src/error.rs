@@ -42,6 +42,27 @@ pub enum Error {
         path: PathBuf,
     },
 
+    /// A file of a model cannot be used.
+    #[error("cannot use {}: {message}", path.display())]
+    Model {
+        /// The file.
+        path: PathBuf,
+        /// What does not fit, and what would.
+        message: String,
+    },
+
+    /// The model has no row for some tokens.
+    #[error(
+        "the tokenizer has {tokens} tokens and the model's vocabulary only {vocabulary}; give the model's own \
+         tokenizer.json"
+    )]
+    Vocabulary {
+        /// The tokenizer's tokens.
+        tokens: usize,
+        /// The model's.
+        vocabulary: usize,
+    },
+
     /// A file or folder cannot be read or written.
     #[error("cannot {action} {}: {source}; check the path, its permissions and the free space", path.display())]
     Io {

@@ -1,5 +1,13 @@
 //! The one place where the backend is chosen. Everything else is generic.
 
+use crate::{
+    Error,
+    cli::{BackendKind, Checkpointing, DeviceKind, RunArgs, Switch},
+    memory::{Forms, Probe, Reading, Usage, human},
+    optim::{BaseBackend, TrainBackend},
+    place::{Nudge, Place},
+    report::Card,
+};
 use burn::{
     backend::{
         Autodiff, Cuda, autodiff::checkpoint::strategy::BalancedCheckpointing, cuda::CudaDevice,
@@ -14,76 +22,87 @@ use burn::{
 use burn_backend::StreamId;
 use burn_cubecl::CubeBackend;
 use burn_fusion::get_client;
-use burn_lct::{LctBackend, PackedStore, optim::FusedUpdate};
+use burn_lct::{LctBackend, PackedStore};
 use cubecl::{
     Runtime,
     config::{CubeClRuntimeConfig, RuntimeConfig},
     cuda::CudaRuntime,
 };
 use cudarc::driver::CudaContext;
-use nanogpt::{
-    Error,
-    cli::{BackendKind, Checkpointing, DeviceKind, Switch, TrainArgs},
-    devices::{Nudge, Place},
-    memory::{Forms, Probe, Reading, Usage, human},
-    optim::{Reduces, TrainBackend},
-    report::{Card, Report},
-    train::Plan,
-};
 use serde_json::json;
 use std::{fs, sync::Arc};
 
 /// BF16 on a card, with Burn's kernel fusion.
-type OnCuda = Cuda<bf16, i32>;
+pub(crate) type OnCuda = Cuda<bf16, i32>;
 /// BF16 on a card, every operation a kernel of its own.
-type OnCudaUnfused = CubeBackend<CudaRuntime, bf16, i32, u8>;
+pub(crate) type OnCudaUnfused = CubeBackend<CudaRuntime, bf16, i32, u8>;
 /// The CPU; its type is a setting, see [`flex`].
 #[cfg(not(feature = "distributed"))]
-type OnCpu = Flex;
+pub(crate) type OnCpu = Flex;
 
 /// How a backend is set up on a device, and asked about memory there.
-type SetUp<D> = fn(&TrainArgs, &D) -> Result<Probe, Error>;
+type SetUp<D> = fn(&RunArgs, &D) -> Result<Probe, Error>;
 
-/// Trains with the backend that the settings ask for.
+/// What runs on a backend.
+pub trait Program {
+    /// What comes out.
+    type Output;
+
+    /// The settings.
+    fn args(&self) -> &RunArgs;
+
+    /// How many devices it runs on at once, each from a thread of its own; `None` for one, from the thread that calls.
+    fn devices(&self) -> Option<usize> {
+        None
+    }
+
+    /// Runs on the devices, as many as it asked for.
+    ///
+    /// # Errors
+    /// Whatever the program meets.
+    fn run<B: TrainBackend>(&self, places: Vec<Place<B::Device>>) -> Result<Self::Output, Error>;
+}
+
+/// Runs with the backend that the settings ask for.
 ///
 /// # Errors
-/// A card that is not there, a backend that is not built in, or what the training reports.
-pub fn run(plan: &Plan) -> Result<Report, Error> {
-    let args = plan.args();
+/// A card that is not there, a backend that is not built in, or what the program reports.
+pub fn run<P: Program>(program: &P) -> Result<P::Output, Error> {
+    let args = program.args();
     let unfused = args.fusion == Switch::Off;
     match (use_cuda(args)?, args.backend, unfused) {
         #[cfg(not(feature = "distributed"))]
-        (false, BackendKind::Plain, _) => flex::<OnCpu>(plan, plain),
-        (true, BackendKind::Plain, false) => cuda::<OnCuda>(plan, plain),
+        (false, BackendKind::Plain, _) => flex::<_, OnCpu>(program, plain),
+        (true, BackendKind::Plain, false) => cuda::<_, OnCuda>(program, plain),
         #[cfg(feature = "unfused")]
-        (true, BackendKind::Plain, true) => cuda::<OnCudaUnfused>(plan, plain),
+        (true, BackendKind::Plain, true) => cuda::<_, OnCudaUnfused>(program, plain),
         #[cfg(not(feature = "unfused"))]
         (true, _, true) => Err(Error::NotBuilt {
             what: "the unfused CUDA backend",
             remedy: "build it with --features unfused, or leave --fusion on",
         }),
         #[cfg(not(feature = "distributed"))]
-        (false, BackendKind::Lct, _) => flex::<LctBackend<OnCpu>>(plan, lct::<OnCpu>),
+        (false, BackendKind::Lct, _) => flex::<_, LctBackend<OnCpu>>(program, lct::<OnCpu>),
         #[cfg(feature = "distributed")]
         (false, _, _) => Err(Error::NotBuilt {
             what: "the CPU",
             remedy: "build it without --features distributed, or use --device cuda",
         }),
-        (true, BackendKind::Lct, false) => cuda::<LctBackend<OnCuda>>(plan, lct::<OnCuda>),
+        (true, BackendKind::Lct, false) => cuda::<_, LctBackend<OnCuda>>(program, lct::<OnCuda>),
         #[cfg(feature = "unfused")]
         (true, BackendKind::Lct, true) => {
-            cuda::<LctBackend<OnCudaUnfused>>(plan, lct::<OnCudaUnfused>)
+            cuda::<_, LctBackend<OnCudaUnfused>>(program, lct::<OnCudaUnfused>)
         }
     }
 }
 
 /// Plain Burn needs nothing and reports nothing.
-fn plain<D>(_args: &TrainArgs, _device: &D) -> Result<Probe, Error> {
+fn plain<D>(_args: &RunArgs, _device: &D) -> Result<Probe, Error> {
     Ok(Probe::none())
 }
 
 /// Sets the compressed backend up, if settings are given, and says how to ask it about memory.
-fn lct<B: PackedStore>(args: &TrainArgs, device: &B::Device) -> Result<Probe, Error> {
+fn lct<B: PackedStore>(args: &RunArgs, device: &B::Device) -> Result<Probe, Error> {
     let device = device.clone();
     if let Some(path) = &args.lct_config {
         let text = fs::read_to_string(path).map_err(Error::io("read", path))?;
@@ -131,41 +150,38 @@ fn lct<B: PackedStore>(args: &TrainArgs, device: &B::Device) -> Result<Probe, Er
 
 /// Trains on the CPU, in BF16 by the device's settings. All devices are this one.
 #[cfg(not(feature = "distributed"))]
-fn flex<B: FusedUpdate<Device = FlexDevice>>(
-    plan: &Plan,
+fn flex<P: Program, B: BaseBackend<Device = FlexDevice>>(
+    program: &P,
     set_up: SetUp<FlexDevice>,
-) -> Result<Report, Error> {
-    let args = plan.args();
+) -> Result<P::Output, Error> {
+    let args = program.args();
     set_default_dtypes::<B>(&FlexDevice, DType::BF16, DType::I32)
         .map_err(Error::device("choosing BF16"))?;
-    let place = |probe| Place {
-        device: FlexDevice,
-        probe,
-        card: Card {
-            device: format!("{FlexDevice:?}"),
-            name: processor(),
-            ..Card::default()
-        },
-        nudge: Arc::new(|| ()),
+    let card = Card {
+        device: format!("{FlexDevice:?}"),
+        name: processor(),
+        ..Card::default()
     };
+    let place = |probe| Place::new(FlexDevice, probe, card.clone());
     // It is set up, and reports, once.
     let mut places = vec![place(set_up(args, &FlexDevice)?)];
-    places.resize_with(args.devices, || place(Probe::none()));
-    train::<B>(plan, places)
+    let devices = program.devices().unwrap_or(1);
+    places.resize_with(devices, || place(Probe::none()));
+    differentiate::<_, B>(program, places)
 }
 
 /// Trains on the first card, or on several.
-fn cuda<B: FusedUpdate<Device = CudaDevice> + Reduces>(
-    plan: &Plan,
+fn cuda<P: Program, B: BaseBackend<Device = CudaDevice>>(
+    program: &P,
     set_up: SetUp<CudaDevice>,
-) -> Result<Report, Error> {
-    let args = plan.args();
+) -> Result<P::Output, Error> {
+    let args = program.args();
+    let asked = program.devices().unwrap_or(1);
     let found = CudaContext::device_count().map_err(Error::device("counting cards"))?;
-    if args.devices > found as usize {
-        let asked = args.devices;
+    if asked > found as usize {
         return Err(Error::TooFewCards { asked, found });
     }
-    if args.strategy().is_some() {
+    if program.devices().is_some() {
         share_streams();
     }
     if !args.quiet {
@@ -186,12 +202,12 @@ fn cuda<B: FusedUpdate<Device = CudaDevice> + Reduces>(
             device,
         })
     };
-    let places: Result<Vec<_>, Error> = (0..args.devices).map(place).collect();
-    train::<B>(plan, places?)
+    let places: Result<Vec<_>, Error> = (0..asked).map(place).collect();
+    differentiate::<_, B>(program, places?)
 }
 
-/// Lets all threads compute on one stream of each card. CubeCL keeps a pool of memory for each stream, and burn-train's
-/// strategies compute on several threads: so the allocator's figures are those of the card.
+/// Lets all threads compute on one stream of each card. CubeCL keeps a pool of memory for each stream, and a training on
+/// several devices computes on several threads: so the allocator's figures are those of the card.
 fn share_streams() {
     let mut config = CubeClRuntimeConfig::from_current_dir().override_from_env();
     config.streaming.max_streams = 1;
@@ -221,7 +237,7 @@ fn usage(device: &CudaDevice) -> Reading<Usage> {
 }
 
 /// How to have the queues of a card begun: that of burn-fusion, where there is one, and CubeCL's.
-fn nudge(args: &TrainArgs, device: &CudaDevice) -> Nudge {
+fn nudge(args: &RunArgs, device: &CudaDevice) -> Nudge {
     let client = CudaRuntime::client(device);
     let fusion = (args.fusion == Switch::On).then(|| get_client::<OnCudaUnfused>(device));
     Arc::new(move || {
@@ -234,39 +250,18 @@ fn nudge(args: &TrainArgs, device: &CudaDevice) -> Nudge {
 }
 
 /// Adds automatic differentiation with the strategy asked for.
-fn train<B: FusedUpdate + Reduces>(
-    plan: &Plan,
+fn differentiate<P: Program, B: BaseBackend>(
+    program: &P,
     places: Vec<Place<B::Device>>,
-) -> Result<Report, Error> {
-    match plan.args().checkpointing {
-        Checkpointing::None => differentiated::<Autodiff<B>>(plan, places),
-        Checkpointing::Balanced => {
-            differentiated::<Autodiff<B, BalancedCheckpointing>>(plan, places)
-        }
-    }
-}
-
-/// Trains in the program's own loop, or through burn-train on several devices.
-fn differentiated<B: TrainBackend>(
-    plan: &Plan,
-    mut places: Vec<Place<B::Device>>,
-) -> Result<Report, Error> {
-    match plan.args().strategy() {
-        Some(strategy) => plan.run_on_all::<B>(places, strategy),
-        None => {
-            let Place {
-                device,
-                probe,
-                card,
-                ..
-            } = places.remove(0);
-            plan.run::<B>(&device, &probe, card, None)
-        }
+) -> Result<P::Output, Error> {
+    match program.args().checkpointing {
+        Checkpointing::None => program.run::<Autodiff<B>>(places),
+        Checkpointing::Balanced => program.run::<Autodiff<B, BalancedCheckpointing>>(places),
     }
 }
 
 /// Whether to train on a card.
-fn use_cuda(args: &TrainArgs) -> Result<bool, Error> {
+fn use_cuda(args: &RunArgs) -> Result<bool, Error> {
     let found = find_cuda();
     match args.device {
         DeviceKind::Cpu => Ok(false),
