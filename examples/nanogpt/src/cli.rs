@@ -4,7 +4,7 @@ use crate::{Error, preset::Preset};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Serialize;
 use std::path::PathBuf;
-use trainer::cli::{at_least_one, in_range, positive};
+use trainer::cli::{CompareArgs, at_least_one, in_range, positive};
 
 pub use trainer::cli::{BackendKind, Checkpointing, DeviceKind, RunArgs, Switch};
 
@@ -23,15 +23,7 @@ pub enum Command {
     /// Train a model and report losses, times, memory and digests.
     Train(Box<TrainArgs>),
     /// Say whether two reports agree bit for bit; the exit code is 1 when they do not.
-    Compare {
-        /// The report of the first run.
-        a: PathBuf,
-        /// The report of the second run.
-        b: PathBuf,
-        /// Draw the timelines of both runs side by side to this file.
-        #[arg(long, value_name = "FILE.svg")]
-        timeline: Option<PathBuf>,
-    },
+    Compare(CompareArgs),
 }
 
 /// How several devices share a training, each with a batch of its own. Both are burn-train's.

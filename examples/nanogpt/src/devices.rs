@@ -18,7 +18,7 @@ use burn::{
     data::dataloader::{DataLoader, DataLoaderIterator, Progress as Position},
     lr_scheduler::LrScheduler,
     optim::Optimizer,
-    tensor::{Int, Tensor, TensorData, backend::Backend},
+    tensor::{Int, Tensor, backend::Backend},
     train::{
         ExecutionStrategy, InferenceStep, Learner, MultiDeviceOptim, SupervisedTraining,
         TrainOutput, TrainStep,
@@ -43,7 +43,7 @@ use trainer::{
     backend::Program,
     place::Place,
     progress::Progress,
-    train::{LanguageModel, Setup, Task, bits, is_watched, mean},
+    train::{LanguageModel, Loss, Losses, Setup, Task, is_watched},
 };
 
 /// A training that several devices share.
@@ -257,13 +257,11 @@ impl<B: TrainBackend> TrainStep for Gpt<B> {
 
     fn step(&self, share: Share<B>) -> TrainOutput<()> {
         share.log.begin(share.rank, share.step);
-        let surprise = self.surprise(share.tokens, share.targets);
-        let by_token = surprise.clone().inner();
-        let loss = surprise.mean();
-        let value = loss.clone().inner();
+        let mut losses = Losses::new();
+        let loss = losses.of(self.surprise(share.tokens, share.targets));
         let grads = loss.backward();
-        let [value, by_token] = [value, by_token].map(Tensor::into_data);
-        share.log.read(share.rank, &value, &by_token);
+        let loss = losses.read().expect("burn-train takes no errors");
+        share.log.read(share.rank, loss);
         TrainOutput::new(self, grads, ())
     }
 }
@@ -397,11 +395,6 @@ struct Rank {
     peak: Option<Usage>,
 }
 
-struct Loss {
-    mean: f64,
-    bits: String,
-}
-
 impl Rank {
     /// The step that runs is over.
     fn end_step(&mut self) {
@@ -449,11 +442,7 @@ impl Log {
     }
 
     /// The loss of the step that a device has begun.
-    fn read(&self, rank: usize, value: &TensorData, by_token: &TensorData) {
-        let loss = Loss {
-            mean: mean(by_token),
-            bits: bits(value),
-        };
+    fn read(&self, rank: usize, loss: Loss) {
         let mean = loss.mean;
         let done = {
             let mut rank = self.rank(rank);

@@ -13,7 +13,7 @@ use trainer::{backend, program};
 fn main() -> ExitCode {
     program::exit_code(match Cli::parse().command {
         Command::Train(args) => train(*args),
-        Command::Compare { a, b, timeline } => program::compare(&a, &b, timeline.as_deref()),
+        Command::Compare(args) => program::compare(&args),
     })
 }
 

@@ -6,7 +6,7 @@ use serde::Serialize;
 use std::path::PathBuf;
 use trainer::{
     Error,
-    cli::{RunArgs, at_least_one},
+    cli::{CompareArgs, RunArgs, at_least_one},
     optim::OptimKind,
 };
 
@@ -38,15 +38,7 @@ pub enum Command {
         args: Box<TrainArgs>,
     },
     /// Say whether two reports agree bit for bit; the exit code is 1 when they do not.
-    Compare {
-        /// The report of the first run.
-        a: PathBuf,
-        /// The report of the second run.
-        b: PathBuf,
-        /// Draw the timelines of both runs side by side to this file.
-        #[arg(long, value_name = "FILE.svg")]
-        timeline: Option<PathBuf>,
-    },
+    Compare(CompareArgs),
 }
 
 /// When the optimizer takes the gradients.

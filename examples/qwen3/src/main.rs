@@ -17,7 +17,7 @@ fn main() -> ExitCode {
             digests,
             args,
         } => context(*args, sequences, digests),
-        Command::Compare { a, b, timeline } => program::compare(&a, &b, timeline.as_deref()),
+        Command::Compare(args) => program::compare(&args),
     })
 }
 

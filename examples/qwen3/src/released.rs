@@ -36,10 +36,8 @@ pub fn step<B: TrainBackend>(
         layers.push((leaf, output));
         leaf = next;
     }
-    let surprise = model.surprise_of(leaf.clone(), targets);
-    let by_token = surprise.clone().inner();
-    let loss = surprise.mean();
-    let losses = Losses::of(vec![(loss.clone().inner(), by_token)]);
+    let mut losses = Losses::new();
+    let loss = losses.of(model.surprise_of(leaf.clone(), targets));
     pass.forward_ends()?;
 
     let mut gradients = loss.backward();

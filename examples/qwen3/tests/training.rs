@@ -4,7 +4,7 @@ use burn::{
     backend::{
         Autodiff, Flex, autodiff::checkpoint::strategy::BalancedCheckpointing, flex::FlexDevice,
     },
-    tensor::{DType, set_default_dtypes},
+    tensor::{DType, Distribution, Int, Tensor, set_default_dtypes},
 };
 use burn_lct::{HotWindow, LctBackend, LctConfig};
 use clap::Parser;
@@ -12,6 +12,7 @@ use qwen3::{
     cli::{Cli, Command, TrainArgs},
     config::Preset,
     context::{Context, Curve},
+    ops,
     train::Plan,
 };
 use std::{
@@ -125,6 +126,34 @@ fn checkpointing_and_the_release_of_gradients_change_no_bit() {
     assert_equal(&plain, &run::<Plain>(&released, None));
     assert_equal(&plain, &run::<Lct>(&released, None));
     assert_equal(&plain, &run::<LctBalanced>(&released, None));
+}
+
+/// The most bytes that a forward and a backward pass of an operation take, with LCT's count of what plain Burn would.
+fn peak_bytes(sequence: usize, tile: usize) -> u64 {
+    LctBackend::<Flex>::reset_peaks(&DEVICE);
+    let normal = Distribution::Normal(0.0, 1.0);
+    let [query, key, value] = [4, 2, 2].map(|heads| {
+        Tensor::<Lct, 4>::random([1, sequence, heads, 8], normal, &DEVICE).require_grad()
+    });
+    let result = ops::attention(query, key, value, tile);
+    let [hidden, weight] = [sequence, 1024]
+        .map(|rows| Tensor::<Lct, 2>::random([rows, 32], normal, &DEVICE).require_grad());
+    let targets = Tensor::<Lct, 1, Int>::zeros([sequence], &DEVICE);
+    let losses = ops::surprise(hidden + result.squeeze_dim(0), weight, targets, tile * 128);
+    drop(losses.sum().backward());
+    LctBackend::<Flex>::memory_report(&DEVICE).peak_logical_bytes
+}
+
+#[test]
+fn memory_grows_linearly_with_the_sequence() {
+    let _turn = turn();
+    let growth = |tile: fn(usize) -> usize| {
+        let peak = |sequence| peak_bytes(sequence, tile(sequence)) as f64;
+        peak(1024) / peak(512)
+    };
+    let (by_tiles, at_once) = (growth(|_| 16), growth(|sequence| sequence));
+    assert!(by_tiles < 2.1, "{by_tiles}");
+    assert!(at_once > 3.0, "{at_once}");
 }
 
 #[test]

@@ -130,6 +130,18 @@ pub struct RunArgs {
     pub quiet: bool,
 }
 
+/// Two runs to compare.
+#[derive(Clone, Debug, Args)]
+pub struct CompareArgs {
+    /// The report of the first run.
+    pub a: PathBuf,
+    /// The report of the second run.
+    pub b: PathBuf,
+    /// Draw the timelines of both runs side by side to this file.
+    #[arg(long, value_name = "FILE.svg")]
+    pub timeline: Option<PathBuf>,
+}
+
 impl RunArgs {
     /// Checks what clap cannot.
     ///

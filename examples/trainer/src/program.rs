@@ -2,13 +2,13 @@
 
 use crate::{
     Error,
-    cli::RunArgs,
+    cli::{CompareArgs, RunArgs},
     compare::Comparison,
     memory,
     report::Report,
     timeline::{self, Panel},
 };
-use std::{path::Path, process::ExitCode};
+use std::process::ExitCode;
 
 /// The exit code of an outcome; an error is told.
 pub fn exit_code(outcome: Result<ExitCode, Error>) -> ExitCode {
@@ -18,11 +18,12 @@ pub fn exit_code(outcome: Result<ExitCode, Error>) -> ExitCode {
     })
 }
 
-/// Says whether two reports agree; with `timeline`, draws both runs to that file.
+/// Says whether two reports agree, and draws both runs if that is asked for.
 ///
 /// # Errors
 /// A file that is no report, or a picture that cannot be drawn.
-pub fn compare(a: &Path, b: &Path, timeline: Option<&Path>) -> Result<ExitCode, Error> {
+pub fn compare(args: &CompareArgs) -> Result<ExitCode, Error> {
+    let CompareArgs { a, b, timeline } = args;
     let comparison = Comparison::of_files(a, b)?;
     println!("{comparison}");
     if let Some(file) = timeline {

@@ -102,7 +102,7 @@ impl Setup {
             let batch = validation.fixed_batch(index, args.eval_batches, args.batch());
             let (tokens, targets) = batch.upload::<B>(device);
             let surprise = model.surprise(tokens, targets).try_into_data();
-            sum += mean(&surprise.map_err(Error::device("validating"))?);
+            sum += mean(&[surprise.map_err(Error::device("validating"))?]);
         }
         Ok(sum / args.eval_batches as f64)
     }
@@ -202,14 +202,11 @@ pub fn step<B: TrainBackend, T: Task>(
 ) -> Result<(T::Model<B>, Losses<B>), Error> {
     let run = &task.setup().run;
     let mut gradients = GradientsAccumulator::new();
-    let mut losses = Vec::new();
+    let mut losses = Losses::new();
     for part in 0..run.accumulate {
         let batch = task.setup().batch(pass.index, part);
         let (tokens, targets) = batch.upload::<B>(pass.device);
-        let surprise = model.surprise(tokens, targets);
-        let by_token = surprise.clone().inner();
-        let loss = surprise.mean();
-        losses.push((loss.clone().inner(), by_token));
+        let loss = losses.of(model.surprise(tokens, targets));
         pass.forward_ends()?;
 
         let loss = match run.accumulate {
@@ -223,29 +220,62 @@ pub fn step<B: TrainBackend, T: Task>(
 
     let model = optim.step(pass.rate, model, gradients.grads());
     pass.step_ends()?;
-    Ok((model, Losses::of(losses)))
+    Ok((model, losses))
 }
 
-/// The losses of a step, not read yet.
+/// The losses of a step's batches, not read yet.
 pub struct Losses<B: AutodiffBackend> {
-    /// The loss of each batch of the step, from which its backward pass started.
-    loss: Tensor<B::InnerBackend, 1>,
-    /// The negative log likelihood of each target.
-    by_token: Tensor<B::InnerBackend, 1>,
+    /// The loss of each batch, from which its backward pass started.
+    loss: Vec<Tensor<B::InnerBackend, 1>>,
+    /// The negative log likelihood of each target of each batch.
+    by_token: Vec<Tensor<B::InnerBackend, 1>>,
 }
 
 impl<B: AutodiffBackend> Losses<B> {
-    /// The losses of a step's batches: the mean and the losses that it is of.
-    pub fn of(batches: Vec<(Tensor<B::InnerBackend, 1>, Tensor<B::InnerBackend, 1>)>) -> Self {
-        let (loss, by_token): (Vec<_>, Vec<_>) = batches.into_iter().unzip();
-        let joined = |mut parts: Vec<_>| match parts.len() {
-            1 => parts.remove(0),
-            _ => Tensor::cat(parts, 0),
-        };
+    /// No batch is done.
+    pub fn new() -> Self {
         Self {
-            loss: joined(loss),
-            by_token: joined(by_token),
+            loss: Vec::new(),
+            by_token: Vec::new(),
         }
+    }
+
+    /// The loss of one more batch: the mean of its targets' negative log likelihoods.
+    pub fn of(&mut self, surprise: Tensor<B, 1>) -> Tensor<B, 1> {
+        self.by_token.push(surprise.clone().inner());
+        let loss = surprise.mean();
+        self.loss.push(loss.clone().inner());
+        loss
+    }
+
+    /// Waits for them.
+    ///
+    /// # Errors
+    /// A device that fails.
+    pub fn read(self) -> Result<Loss, Error> {
+        let read = |batches: Vec<Tensor<B::InnerBackend, 1>>| {
+            let data = batches.into_iter().map(Tensor::try_into_data);
+            data.collect::<Result<Vec<_>, _>>()
+                .map_err(Error::device("reading the loss"))
+        };
+        Ok(Loss {
+            bits: bits(&read(self.loss)?),
+            mean: mean(&read(self.by_token)?),
+        })
+    }
+}
+
+/// The loss of a step, as [reports](Step) have it.
+pub struct Loss {
+    /// The mean over all targets.
+    pub mean: f64,
+    /// The bits of the losses from which the backward passes started.
+    pub bits: String,
+}
+
+impl<B: AutodiffBackend> Default for Losses<B> {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -442,13 +472,8 @@ impl<'a, B: TrainBackend, T: Task> Stepper<'a, B, T> {
         let (model, losses) = self.task.step(&mut pass, model, optim)?;
         let ends = pass.ends;
 
-        let reading = Error::device::<burn::tensor::backend::ExecutionError>;
-        let read = |tensor: Tensor<B::InnerBackend, 1>| {
-            tensor.try_into_data().map_err(reading("reading the loss"))
-        };
-        let loss_bits = bits(&read(losses.loss)?);
-        let loss = mean(&read(losses.by_token)?);
-        B::sync(self.device).map_err(reading("finishing a step"))?;
+        let loss = losses.read()?;
+        B::sync(self.device).map_err(Error::device("finishing a step"))?;
         let step_ms = clock.elapsed().as_secs_f64() * 1e3;
         if let Some(watch) = watch {
             let (peak, moments) = watch.end();
@@ -467,8 +492,8 @@ impl<'a, B: TrainBackend, T: Task> Stepper<'a, B, T> {
             model,
             Step {
                 step: index + 1,
-                loss,
-                loss_bits,
+                loss: loss.mean,
+                loss_bits: loss.bits,
                 lr,
                 step_ms,
             },
@@ -551,17 +576,18 @@ pub fn is_watched(index: usize, every: usize) -> bool {
     every > 0 && (index < 3 || is_due(index + 1, every))
 }
 
-/// The mean of some numbers, summed in double precision in their order.
-pub fn mean(data: &TensorData) -> f64 {
-    data.iter::<f64>().sum::<f64>() / data.num_elements() as f64
+/// The mean of the numbers of several batches, summed in double precision in their order.
+fn mean(batches: &[TensorData]) -> f64 {
+    let sum: f64 = batches.iter().flat_map(TensorData::iter::<f64>).sum();
+    let count: usize = batches.iter().map(TensorData::num_elements).sum();
+    sum / count as f64
 }
 
-/// The bits of numbers, most significant byte first, the last number first.
-pub fn bits(data: &TensorData) -> String {
-    let hex: String = data
-        .as_bytes()
+/// The bits of each batch's number in their order, most significant byte first.
+fn bits(batches: &[TensorData]) -> String {
+    let hex: String = batches
         .iter()
-        .rev()
+        .flat_map(|batch| batch.as_bytes().iter().rev())
         .map(|byte| format!("{byte:02x}"))
         .collect();
     format!("0x{hex}")
