@@ -10,7 +10,7 @@ use crate::{
     memory::{self, Peaks, Probe, Usage, Watch},
     model::Gpt,
     optim::{Optim, TrainBackend},
-    report::{Card, DeviceReport, Report, Step, Validation},
+    report::{DeviceReport, Report, Step, Validation},
     schedule::Schedule,
     train::Plan,
 };
