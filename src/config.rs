@@ -59,7 +59,12 @@ pub struct LctConfig {
     /// eighth of the most bytes that ever lived (but 8 MiB). It bounds how far the host runs ahead of the accelerator. While
     /// reserved, a tensor takes about what it took dense; where most is going to be made, outcomes are read first.
     pub spill_reserve: u64,
-    /// Decode every packed tensor at once and compare it with the original. Slow: for finding faults.
+    /// Decode every packed tensor at once and compare it with the original, bit for bit, where both are: on the device. The
+    /// original stays until the comparison has been read, and for good if it found a difference, which is
+    /// [reported](crate::LctBackend::pack_errors).
+    ///
+    /// A verified encode costs an encode, a decode and a comparison, and as long as its outcome has not been read the bytes
+    /// of the dense tensor, which count as reserved. Optimizers' steps work on dense tensors then.
     pub verify: bool,
 }
 

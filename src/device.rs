@@ -4,7 +4,7 @@ use burn_backend::tensor::Device;
 
 use crate::backend::LctBackend;
 use crate::config::LctConfig;
-use crate::error::ConfigError;
+use crate::error::{ConfigError, PackError};
 use crate::report::MemoryReport;
 use crate::residency::Residency;
 use crate::store::PackedStore;
@@ -72,6 +72,26 @@ impl<B: PackedStore> LctBackend<B> {
         Residency::<B>::find(device).map_or_else(MemoryReport::default, |residency| {
             residency.stats().report()
         })
+    }
+
+    /// The first tensors that could not be packed or did not [verify](LctConfig::verify), at most 64.
+    ///
+    /// [`MemoryReport::failed_encodes`] counts all of them. What an encode on the device came to is known once its outcome
+    /// has been read; [`settle`](Self::settle) asks for it.
+    ///
+    /// ```
+    /// # #[cfg(feature = "flex")] {
+    /// use burn_flex::{Flex, FlexDevice};
+    /// use burn_lct::LctBackend;
+    ///
+    /// for error in LctBackend::<Flex>::pack_errors(&FlexDevice) {
+    ///     eprintln!("{error}");
+    /// }
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn pack_errors(device: &Device<B>) -> Vec<PackError> {
+        Residency::<B>::find(device).map_or_else(Vec::new, |residency| residency.stats().errors())
     }
 
     /// Sets every peak of the [report](Self::memory_report) to the level of now.

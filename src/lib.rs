@@ -22,7 +22,7 @@ mod tensor;
 
 pub use backend::LctBackend;
 pub use config::{HotWindow, LctConfig};
-pub use error::ConfigError;
+pub use error::{ConfigError, MemoryState, PackError};
 pub use lct_kernels as kernels;
 pub use lct_kernels::{Family, Profile};
 #[cfg(feature = "train")]

@@ -1,12 +1,18 @@
 //! What the decorator knows about a device's memory, readable from any thread without touching the device.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
 mod footprint;
 
 pub(crate) use footprint::{Footprint, KeptDense};
+
+use crate::error::{MemoryState, PackError};
+
+/// The most errors that are kept.
+const MOST_ERRORS: usize = 64;
 
 /// A snapshot of one device's packed and dense tensors, in bytes unless said otherwise.
 ///
@@ -94,8 +100,11 @@ pub struct MemoryReport {
     /// Tensors that were not packed because of their memory layout (overlapping or scattered).
     pub unpackable_layouts: u64,
     /// Encodes that failed or whose verification found a difference. Those tensors stayed dense, but for those whose encode the
-    /// device did not run and said so too late.
+    /// device did not run and said so too late. [`pack_errors`](crate::LctBackend::pack_errors) says more of each.
     pub failed_encodes: u64,
+    /// Those of them whose verification found a difference ([`LctConfig::verify`](crate::LctConfig::verify)).
+    #[serde(default)]
+    pub mismatched_encodes: u64,
     /// Float tensors of another type than BF16 that passed through untouched.
     pub passed_other_dtype: u64,
     /// BF16 tensors of fewer than 1,024 elements (or `min_elements`, if that is less), or beyond what one packed form can
@@ -167,13 +176,14 @@ impl std::fmt::Display for MemoryReport {
         )?;
         write!(
             f,
-            "  passed   {} small, {} of another float type, {} int or bool; incompressible {}, unpackable layout {}, failed {}",
+            "  passed   {} small, {} of another float type, {} int or bool; incompressible {}, unpackable layout {}, failed {} (mismatched {})",
             self.passed_small,
             self.passed_other_dtype,
             self.passed_int_bool,
             self.incompressible,
             self.unpackable_layouts,
             self.failed_encodes,
+            self.mismatched_encodes,
         )
     }
 }
@@ -243,12 +253,43 @@ pub(crate) struct Stats {
     incompressible: AtomicU64,
     unpackable: AtomicU64,
     failed: AtomicU64,
+    mismatched: AtomicU64,
     passed_other_dtype: AtomicU64,
     passed_small: AtomicU64,
     passed_int_bool: AtomicU64,
+    /// The first errors.
+    errors: Mutex<Vec<PackError>>,
 }
 
 impl Stats {
+    /// Logs an error and keeps it, if it is one of the first.
+    pub(crate) fn on_error(&self, error: PackError) {
+        tracing::error!(%error, "a tensor could not be packed");
+        if matches!(error, PackError::Mismatch { .. }) {
+            self.mismatched.fetch_add(1, Relaxed);
+        }
+        let mut errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        if errors.len() < MOST_ERRORS {
+            errors.push(error);
+        }
+    }
+
+    /// The first errors.
+    pub(crate) fn errors(&self) -> Vec<PackError> {
+        let errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        errors.clone()
+    }
+
+    /// What the device has to give, of which `needed` bytes were asked for and `free` can be had.
+    pub(crate) fn memory(&self, needed: Option<u64>, free: Option<u64>) -> MemoryState {
+        MemoryState {
+            needed,
+            free,
+            resident: self.resident.now(),
+            logical: self.logical.now(),
+        }
+    }
+
     pub(crate) fn window_add(&self, bytes: u64) {
         self.window.add(bytes);
         self.resident.add(bytes);
@@ -374,6 +415,7 @@ impl Stats {
             incompressible: self.incompressible.load(Relaxed),
             unpackable_layouts: self.unpackable.load(Relaxed),
             failed_encodes: self.failed.load(Relaxed),
+            mismatched_encodes: self.mismatched.load(Relaxed),
             passed_other_dtype: self.passed_other_dtype.load(Relaxed),
             passed_small: self.passed_small.load(Relaxed),
             passed_int_bool: self.passed_int_bool.load(Relaxed),

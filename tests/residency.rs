@@ -77,6 +77,8 @@ fn impossible_configurations_are_refused() {
     let none = refused(LctConfig::default().with_min_elements(0));
     assert_eq!(none, ConfigError::MinElements { given: 0 });
     let reserve = refused(LctConfig::default().with_spill_reserve(10));
+    let needed = 8192;
+    assert_eq!(reserve, ConfigError::SpillReserve { given: 10, needed });
     assert!(reserve.to_string().contains("10 bytes"), "{reserve}");
     let unknown = serde_json::from_str::<LctConfig>(r#"{"hot_windows": 3}"#);
     assert!(unknown.is_err(), "a misspelt field is not ignored");

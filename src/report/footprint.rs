@@ -81,6 +81,12 @@ impl Footprint {
         footprint
     }
 
+    /// The counters that it is part of.
+    #[cfg(feature = "cube")]
+    pub(crate) fn stats(&self) -> &Arc<Stats> {
+        &self.stats
+    }
+
     /// Records what the encode spilled, once that is known.
     pub(crate) fn set_spill(&self, bytes: u64) {
         self.release_reserve();

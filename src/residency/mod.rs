@@ -5,7 +5,7 @@
 //! Decoded copies are entries of the same window whose eviction is free. A lazy backend's tensors go to rest at natural
 //! breaks only, so what is made between two of them is [predicted](growth).
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use burn_backend::tensor::Device;
@@ -16,7 +16,7 @@ use crate::error::ConfigError;
 use crate::per_device;
 use crate::report::Stats;
 use crate::store::{PackRequest, PackedStore};
-use crate::tensor::{Evicted, Held, Storage};
+use crate::tensor::{Held, Storage};
 
 mod budget;
 mod defer;
@@ -57,6 +57,8 @@ pub(crate) struct Residency<B: PackedStore> {
     tidy_at: AtomicU64,
     /// The bytes that had been made when the device was last asked how much room it has.
     asked: AtomicU64,
+    /// Whether the device lacked room when it was last asked.
+    short: AtomicBool,
     /// Held while tensors are packed, so that two threads never pack for the same excess.
     evicting: Mutex<()>,
 }
@@ -73,6 +75,7 @@ impl<B: PackedStore> Residency<B> {
             unknown: AtomicU64::new(0),
             tidy_at: AtomicU64::new(u64::MAX),
             asked: AtomicU64::new(0),
+            short: AtomicBool::new(false),
             evicting: Mutex::new(()),
         }
     }
@@ -170,6 +173,7 @@ impl<B: PackedStore> Residency<B> {
         self.asked.store(entered, Relaxed);
         let wanted = HEADROOM * self.stats.largest() + self.budget.floor(&self.stats);
         let shortage = B::room(device).map_or(0, |room| wanted.saturating_sub(room));
+        self.short.store(shortage > 0, Relaxed);
         if shortage > 0 {
             B::tidy(device);
         }
@@ -247,17 +251,16 @@ impl<B: PackedStore> Residency<B> {
         // Locked until what was gathered is queued, as nobody can ask for it before.
         let mut handed_over = Vec::new();
         for storage in &storages {
-            match storage.evict() {
-                Evicted::Nothing => {}
-                Evicted::HandedOver(mut hand_over, tensor) if B::LAZY => {
-                    hand_over.finish(B::pack(&mut batch, tensor, &request));
-                    handed_over.push(hand_over);
-                }
+            let Some((mut hand_over, tensor)) = storage.evict() else {
+                continue;
+            };
+            if B::LAZY {
+                hand_over.finish(B::pack(&mut batch, tensor, &request));
+                handed_over.push(hand_over);
+            } else {
                 // Encoded at once, one after the other: only one of them is there in both forms at a time.
-                Evicted::HandedOver(hand_over, tensor) => {
-                    let storage = hand_over.keep(&tensor);
-                    storage.replace(B::pack(&mut batch, tensor, &request));
-                }
+                let kept = hand_over.keep(&tensor);
+                kept.replace(B::pack(&mut batch, tensor, &request));
             }
         }
         B::submit(batch);
@@ -275,7 +278,10 @@ impl<B: PackedStore> Residency<B> {
             codec: self.config.codec(),
             verify: self.config.verify,
             spill_reserve: self.budget.spill_reserve(&self.config, &self.stats),
+            confirm: self.short.load(Relaxed),
             stats: self.stats.clone(),
+            #[cfg(test)]
+            fault: crate::store::inject::current(),
         }
     }
 }

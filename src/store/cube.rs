@@ -1,5 +1,6 @@
 //! [`PackedStore`] for `CubeBackend`: the CubeCL kernels, on the device.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use burn_backend::tensor::{Device, FloatTensor};
@@ -8,18 +9,20 @@ use burn_cubecl::{
     BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement, tensor::CubeTensor,
 };
 use burn_std::Metadata;
+use cubecl::bytes::Bytes;
 use cubecl::client::ComputeClient;
-use cubecl::prelude::TensorBinding;
 use cubecl::server::{Handle, ServerCommunication};
-use lct_kernels::PackedLayout;
+use cubecl::stream_id::StreamId;
 use lct_kernels::header::{CAPACITY_WORD, RECORDS_END_WORD, SERIAL_WORD, fixed_words};
-use lct_kernels::launch::{self, DenseLayout};
+use lct_kernels::launch::{self, DenseLayout, LaunchError, Tickets};
 use lct_kernels::optim::Update;
+use lct_kernels::{PackedLayout, VerifyError};
 
 use super::cube_layout::{gelu, lay_out, memory_rows, quotient, span_bytes};
 use super::pages::{self, rounded};
-use super::reserve::Reserve;
-use super::{Cheap, Operands, PackRequest, PackedStore};
+use super::reserve::{PANICKED, Reserve};
+use super::{Cheap, Operands, PackRequest, PackedStore, streams};
+use crate::error::PackError;
 use crate::report::{Footprint, KeptDense};
 
 /// A CubeCL tensor in packed form. Shared, because its encode status is settled later.
@@ -35,9 +38,18 @@ pub(super) struct Shared<R: CubeRuntime> {
 
 pub(super) enum Form<R: CubeRuntime> {
     Packed(PackedBuffers),
+    /// Packed, and still dense: whether both are the same has not been read yet.
+    Unverified(PackedBuffers, Original<R>),
     Dense(CubeTensor<R>),
     /// The device did not do what it was asked; why.
     Lost(String),
+}
+
+/// The tensor that a packed form was made from, and the buffer in which the device says whether the form gives it back.
+#[derive(Clone)]
+pub(super) struct Original<R: CubeRuntime> {
+    tensor: CubeTensor<R>,
+    verdict: Handle,
 }
 
 #[derive(Clone)]
@@ -152,6 +164,18 @@ where
         lay_out(tensor, layout)
     }
 
+    fn here(tensor: CubeTensor<R>) -> CubeTensor<R> {
+        streams::here(tensor)
+    }
+
+    fn tensor_here(tensor: CubeTensor<R>) -> CubeTensor<R> {
+        streams::here(tensor)
+    }
+
+    fn is_home(packed: &CubePacked<R>) -> bool {
+        packed.is_home()
+    }
+
     fn is_dense(packed: &CubePacked<R>) -> bool {
         packed.is_dense()
     }
@@ -178,9 +202,11 @@ where
 }
 
 impl<R: CubeRuntime> CubePacked<R> {
-    /// Packs one tensor in its memory order, or keeps it dense and counts why.
+    /// Packs one tensor in its memory order, or keeps it dense and counts why. On the stream that the tensor's memory belongs
+    /// to: on another one it could be given up and given to others before it has been encoded.
     pub(super) fn pack(tensor: CubeTensor<R>, request: &PackRequest) -> Self {
-        match Self::try_pack(&tensor, request) {
+        let owner = tensor.handle.stream;
+        match owner.executes(|| Self::try_pack(&tensor, request)) {
             Ok(packed) => packed,
             Err(why) => {
                 let logical = 2 * tensor.shape().num_elements() as u64;
@@ -254,18 +280,24 @@ impl<R: CubeRuntime> CubePacked<R> {
     pub(super) fn buffers(&self) -> Option<PackedBuffers> {
         match &*self.0.lock() {
             Form::Packed(buffers) => Some(buffers.clone()),
-            Form::Dense(_) | Form::Lost(_) => None,
+            Form::Unverified(..) | Form::Dense(_) | Form::Lost(_) => None,
         }
     }
 
     fn try_pack(tensor: &CubeTensor<R>, request: &PackRequest) -> Result<Self, KeptDense> {
         let rows = memory_rows(&tensor.meta).ok_or(KeptDense::Layout)?;
-        let failed = |error: &dyn std::fmt::Display| {
-            tracing::error!(%error, shape = ?tensor.shape(), "an encode failed; the tensor stays dense");
+        let mut needed = None;
+        let refused = |needed: Option<u64>, reason: String| {
+            let free = pages::room::<R>(&tensor.device);
+            request.stats.on_error(PackError::Refused {
+                shape: tensor.shape().as_slice().to_vec(),
+                reason,
+                memory: request.stats.memory(needed, free),
+            });
             KeptDense::Failed
         };
         let layout = PackedLayout::new(rows.row_len * rows.rows, request.codec.profile)
-            .map_err(|error| failed(&error))?;
+            .map_err(|error| refused(needed, error.to_string()))?;
         let reserve = Reserve::<R>::of(&tensor.device);
         let layout = {
             let mut predictions = reserve.predictions();
@@ -278,42 +310,53 @@ impl<R: CubeRuntime> CubePacked<R> {
             return Err(KeptDense::Incompressible);
         }
         let bound = layout.spill_bound_bytes();
-        reserve.make_room(bound, request.spill_reserve);
+        // One that is verified stays until its outcome is known.
+        let kept = if request.verify {
+            layout.dense_bytes()
+        } else {
+            0
+        };
+        reserve.make_room(bound + kept, request.spill_reserve);
 
         let client = &tensor.client;
-        let blob = buffer(client, layout.blob_bytes());
-        let spill = buffer(client, bound.max(4));
-        let serial = launch::encode(
-            client,
-            tensor.handle.clone(),
-            rows,
-            request.codec.family,
-            &layout,
-            blob.clone(),
-            spill.clone(),
-            &reserve.tickets(),
-        )
-        .map_err(|error| failed(&error))?;
-        let buffers = PackedBuffers {
+        needed = Some(layout.blob_bytes() + bound);
+        let mut buffers = PackedBuffers {
             layout,
-            serial,
+            serial: 0,
             rows,
-            blob,
-            spill: Some(spill),
+            blob: buffer(client, layout.blob_bytes()),
+            spill: Some(buffer(client, bound.max(4))),
             end: None,
             end_of_choice: None,
         };
-        if request.verify {
-            verify(tensor, &buffers).map_err(|error| failed(&error))?;
+        #[cfg(test)]
+        faults::before(client, &mut buffers, request.fault);
+        if request.confirm {
+            let all = [Some(&buffers.blob), buffers.spill.as_ref()];
+            confirm(client, all.into_iter().flatten()).map_err(|reason| refused(needed, reason))?;
         }
+        buffers
+            .encode(tensor, request, &reserve.tickets())
+            .map_err(|error| refused(needed, error.to_string()))?;
+        #[cfg(test)]
+        faults::after(client, &mut buffers, request.fault);
+        let form = if request.verify {
+            let verdict = decode(client, &buffers)
+                .and_then(|decoded| launch::compare(client, tensor.handle.clone(), decoded, rows))
+                .map_err(|error| refused(needed, error.to_string()))?;
+            let tensor = tensor.clone();
+            Form::Unverified(buffers, Original { tensor, verdict })
+        } else {
+            Form::Packed(buffers)
+        };
         let footprint = Footprint::packed(
             &request.stats,
             layout.dense_bytes(),
             layout.blob_bytes(),
-            bound,
+            bound + kept,
         );
-        let packed = Self::new(tensor.clone(), footprint, Form::Packed(buffers));
-        reserve.watch(&packed.0, bound);
+        let packed = Self::new(tensor.clone(), footprint, form);
+        reserve.watch(&packed.0, bound + kept);
         Ok(packed)
     }
 
@@ -322,22 +365,39 @@ impl<R: CubeRuntime> CubePacked<R> {
     /// # Panics
     /// If the encode is known to have failed on the device: then there is no value to return.
     pub(super) fn unpack(&self) -> CubeTensor<R> {
-        match &*self.0.lock() {
-            Form::Dense(tensor) => tensor.clone(),
-            Form::Packed(buffers) => self.0.decode(buffers),
-            Form::Lost(why) => panic!("a packed tensor was lost: {why}"),
+        // The kernel is queued after the lock is released.
+        let buffers = match &*self.0.lock() {
+            Form::Dense(tensor) | Form::Unverified(_, Original { tensor, .. }) => {
+                Err(tensor.clone())
+            }
+            Form::Packed(buffers) => Ok(buffers.clone()),
+            Form::Lost(why) => panic!("{why}"),
+        };
+        match buffers {
+            Ok(buffers) => self.0.decode_here(&buffers),
+            Err(tensor) => streams::here(tensor),
         }
+    }
+
+    /// Whether the form's memory belongs to this thread's stream.
+    pub(super) fn is_home(&self) -> bool {
+        let owner = match &*self.0.lock() {
+            Form::Packed(buffers) | Form::Unverified(buffers, _) => buffers.blob.stream,
+            Form::Dense(tensor) => tensor.handle.stream,
+            Form::Lost(_) => return true,
+        };
+        owner == StreamId::current()
     }
 
     /// Panics if the encode is known to have failed on the device.
     pub(super) fn check(&self) {
         if let Form::Lost(why) = &*self.0.lock() {
-            panic!("a packed tensor was lost: {why}");
+            panic!("{why}");
         }
     }
 
     pub(super) fn is_dense(&self) -> bool {
-        matches!(*self.0.lock(), Form::Dense(_))
+        matches!(*self.0.lock(), Form::Dense(_) | Form::Unverified(..))
     }
 }
 
@@ -346,10 +406,13 @@ impl<R: CubeRuntime> Shared<R> {
         self.form.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn decode(&self, buffers: &PackedBuffers) -> CubeTensor<R> {
-        let handle = decode(&self.client, buffers)
+    /// Decodes into memory of this thread's stream.
+    fn decode_here(&self, buffers: &PackedBuffers) -> CubeTensor<R> {
+        let output = self.client.empty(span_bytes(buffers.rows));
+        decode_into(&self.client, buffers, output.clone())
             .unwrap_or_else(|error| panic!("a packed tensor cannot be decoded: {error}"));
-        self.tensor(handle)
+        streams::wait_for(&self.client, buffers.blob.stream);
+        self.tensor(output)
     }
 
     fn tensor(&self, handle: Handle) -> CubeTensor<R> {
@@ -362,32 +425,72 @@ impl<R: CubeRuntime> Shared<R> {
         )
     }
 
-    /// The start of the blob's header, which the encode writes, or `None` if there is nothing to learn.
-    pub(super) fn status(&self) -> Option<Handle> {
-        let Form::Packed(buffers) = &*self.lock() else {
-            return None;
+    /// Where the device says how the encode went: the start of the blob's header, which the encode writes, and the verdict
+    /// if it is verified. `None` if there is nothing to learn.
+    pub(super) fn statuses(&self) -> Option<Vec<Handle>> {
+        let form = self.lock();
+        let (buffers, verdict) = match &*form {
+            Form::Packed(buffers) => (buffers, None),
+            Form::Unverified(buffers, original) => (buffers, Some(original.verdict.clone())),
+            Form::Dense(_) | Form::Lost(_) => return None,
         };
         let rest = buffers.blob.size_in_used() - STATUS_BYTES as u64;
         // On top of what rounding left.
-        Some(buffers.blob.clone().offset_end(rest))
+        let header = buffers.blob.clone().offset_end(rest);
+        Some([header].into_iter().chain(verdict).collect())
     }
 
-    /// Gives back what the encode did not spill, or the whole packed form if it was not worth it.
-    pub(super) fn settle(&self, status: &[u8]) {
+    /// Gives back what the encode did not spill, or the whole packed form if it was not worth it or is not the tensor.
+    pub(super) fn settle(&self, statuses: &[Bytes]) {
         let mut form = self.lock();
-        let Form::Packed(buffers) = &mut *form else {
-            return;
+        let (buffers, original) = match &*form {
+            Form::Packed(buffers) => (buffers.clone(), None),
+            Form::Unverified(buffers, original) => (buffers.clone(), Some(original.clone())),
+            Form::Dense(_) | Form::Lost(_) => return,
         };
-        let layout = &buffers.layout;
-        let end = match records_end(status, layout, buffers.serial) {
+        *form = self.settled(buffers, original, statuses);
+    }
+
+    /// The device's answer cannot be had: the tensor is lost, unless it is still dense. Returns how to say so.
+    pub(super) fn fail(&self, reason: &str) -> Option<String> {
+        let mut form = self.lock();
+        let (buffers, original) = match &*form {
+            Form::Packed(buffers) => (buffers.clone(), None),
+            Form::Unverified(buffers, original) => (buffers.clone(), Some(original.clone())),
+            Form::Dense(_) | Form::Lost(_) => return None,
+        };
+        *form = self.failed(&buffers.layout, original, reason.to_string());
+        match &*form {
+            Form::Lost(why) => Some(why.clone()),
+            _ => None,
+        }
+    }
+
+    /// The form after the device's answer.
+    fn settled(
+        &self,
+        mut buffers: PackedBuffers,
+        original: Option<Original<R>>,
+        statuses: &[Bytes],
+    ) -> Form<R> {
+        let layout = buffers.layout;
+        let end = match records_end(&statuses[0], &layout, buffers.serial) {
             Ok(end) => end,
-            Err(why) => {
-                tracing::error!(shape = ?self.meta.shape(), "{why}");
-                self.footprint.lose();
-                *form = Form::Lost(why);
-                return;
-            }
+            Err(why) => return self.failed(&layout, original, why),
         };
+        if let Some(original) = &original {
+            let reason = match launch::verdict(&statuses[1], &layout) {
+                Some(Ok(())) => None,
+                Some(Err(mismatch)) => Some(mismatch.into()),
+                None => Some(VerifyError::NotCompared {
+                    reason: "it has not run the kernel; it may have run out of memory before"
+                        .into(),
+                }),
+            };
+            if let Some(reason) = reason {
+                return self.mismatched(original, reason);
+            }
+        }
         buffers.end = Some(end);
         buffers.end_of_choice.get_or_insert(end);
         let spill_words = layout.spill_words(end);
@@ -396,29 +499,94 @@ impl<R: CubeRuntime> Shared<R> {
         {
             let mut predictions = Reserve::<R>::of(&self.device).predictions();
             if pays {
-                predictions.shrank(layout, end);
+                predictions.shrank(&layout, end);
             } else {
-                predictions.did_not_shrink(layout);
+                predictions.did_not_shrink(&layout);
             }
         }
         if !pays {
-            match decode(&self.client, buffers) {
-                Ok(handle) => {
+            let dense = match original {
+                Some(original) => Ok(original.tensor),
+                None => decode(&self.client, &buffers).map(|handle| self.tensor(handle)),
+            };
+            return match dense {
+                Ok(tensor) => {
                     self.footprint.give_up(KeptDense::Incompressible);
-                    *form = Form::Dense(self.tensor(handle));
+                    Form::Dense(tensor)
                 }
                 // It stays as it is, whole with its worst-case spill.
                 Err(error) => {
-                    tracing::error!(%error, "a packed tensor that does not pay cannot be decoded")
+                    tracing::error!(%error, "a packed tensor that does not pay cannot be decoded");
+                    Form::Packed(buffers)
                 }
-            }
-            return;
+            };
         }
         self.footprint.set_spill(spilled);
         let worst_case = buffers.spill.take();
         buffers.spill = worst_case
             .filter(|_| spill_words > 0)
             .map(|worst_case| trimmed(&self.client, worst_case, spill_words as usize));
+        Form::Packed(buffers)
+    }
+
+    /// The form after an encode that the device did not do.
+    fn failed(
+        &self,
+        layout: &PackedLayout,
+        original: Option<Original<R>>,
+        reason: String,
+    ) -> Form<R> {
+        if let Some(original) = &original {
+            return self.mismatched(original, VerifyError::NotCompared { reason });
+        }
+        let needed = layout.blob_bytes() + layout.spill_bound_bytes();
+        let stats = self.footprint.stats();
+        let error = PackError::Lost {
+            shape: self.meta.shape().as_slice().to_vec(),
+            reason,
+            memory: stats.memory(Some(needed), pages::room::<R>(&self.device)),
+        };
+        let why = error.to_string();
+        stats.on_error(error);
+        self.footprint.lose();
+        Form::Lost(why)
+    }
+
+    /// The form of a tensor that its packed form does not give back.
+    fn mismatched(&self, original: &Original<R>, reason: VerifyError) -> Form<R> {
+        self.footprint.stats().on_error(PackError::Mismatch {
+            shape: self.meta.shape().as_slice().to_vec(),
+            dtype: DType::BF16,
+            reason,
+        });
+        self.footprint.give_up(KeptDense::Failed);
+        Form::Dense(original.tensor.clone())
+    }
+}
+
+impl PackedBuffers {
+    /// Queues the encode.
+    fn encode<R: CubeRuntime>(
+        &mut self,
+        tensor: &CubeTensor<R>,
+        request: &PackRequest,
+        tickets: &Tickets,
+    ) -> Result<(), LaunchError> {
+        let spill = self
+            .spill
+            .clone()
+            .expect("room for the worst case until the status is known");
+        self.serial = launch::encode(
+            &tensor.client,
+            tensor.handle.clone(),
+            self.rows,
+            request.codec.family,
+            &self.layout,
+            self.blob.clone(),
+            spill,
+            tickets,
+        )?;
+        Ok(())
     }
 }
 
@@ -452,25 +620,28 @@ fn records_end(status: &[u8], layout: &PackedLayout, serial: u32) -> Result<u32,
     Ok(end)
 }
 
-/// Decodes on the stream whose memory the buffers are, whichever thread asks. On another stream the kernel could run after the
-/// buffers were given up and given to others: CubeCL 0.10 keeps them only for the streams that own them.
+/// Decodes into memory of the stream whose memory the buffers are.
 fn decode<R: CubeRuntime>(
     client: &ComputeClient<R>,
     buffers: &PackedBuffers,
-) -> Result<Handle, launch::LaunchError> {
-    let rows = buffers.rows;
-    buffers.blob.stream.executes(|| {
-        let output = client.empty(span_bytes(rows));
-        launch::decode(
-            client,
-            buffers.blob.clone(),
-            buffers.spill.clone(),
-            &buffers.layout,
-            output.clone(),
-            rows,
-        )?;
-        Ok(output)
-    })
+) -> Result<Handle, LaunchError> {
+    let bytes = span_bytes(buffers.rows);
+    let output = buffers.blob.stream.executes(|| client.empty(bytes));
+    decode_into(client, buffers, output.clone())?;
+    Ok(output)
+}
+
+/// Decodes on the stream whose memory the buffers are, whichever thread asks.
+fn decode_into<R: CubeRuntime>(
+    client: &ComputeClient<R>,
+    buffers: &PackedBuffers,
+    output: Handle,
+) -> Result<(), LaunchError> {
+    let (blob, spill) = (buffers.blob.clone(), buffers.spill.clone());
+    buffers
+        .blob
+        .stream
+        .executes(|| launch::decode(client, blob, spill, &buffers.layout, output, buffers.rows))
 }
 
 /// A buffer of so many bytes, with the room of one of [few sizes](rounded).
@@ -509,44 +680,35 @@ fn trimmed<R: CubeRuntime>(client: &ComputeClient<R>, worst_case: Handle, words:
 
 fn copied<R: CubeRuntime>(client: &ComputeClient<R>, worst_case: Handle, words: usize) -> Handle {
     let exact = buffer(client, 4 * words as u64);
-    let binding = |handle: Handle| TensorBinding::<R> {
-        handle: handle.binding(),
-        shape: [words].into(),
-        strides: [1].into(),
-        runtime: std::marker::PhantomData,
-    };
-    cubecl::std::tensor::copy_into(
-        client,
-        binding(worst_case),
-        binding(exact.clone()),
-        cubecl::ir::ElemType::UInt(cubecl::ir::UIntKind::U32).into(),
-    );
+    streams::copy_words(client, worst_case, exact.clone(), words);
     exact
 }
 
-/// Decodes at once and compares every value with the original's.
-fn verify<R: CubeRuntime>(
-    tensor: &CubeTensor<R>,
-    buffers: &PackedBuffers,
-) -> Result<(), Box<dyn std::error::Error>> {
-    let decoded = decode(&tensor.client, buffers)?;
-    let read = tensor
-        .client
-        .read_async(vec![tensor.handle.clone(), decoded]);
-    let bytes = cubecl::future::block_on(read).map_err(|error| error.to_string())?;
-    let DenseLayout {
-        row_len,
-        row_pitch,
-        rows,
-    } = buffers.rows;
-    for row in 0..rows {
-        let span = 2 * row * row_pitch..2 * (row * row_pitch + row_len);
-        if bytes[0][span.clone()] != bytes[1][span] {
-            return Err(format!("row {row} of {rows} decodes to other bits").into());
-        }
-    }
-    Ok(())
+/// Waits until the allocator has found memory for the buffers, or says that there is none. Memory that could not be had is
+/// otherwise noticed when what should lie there is looked for, and the dense tensor is gone by then.
+pub(super) fn confirm<'a, R: CubeRuntime>(
+    client: &ComputeClient<R>,
+    mut buffers: impl Iterator<Item = &'a Handle>,
+) -> Result<(), String> {
+    buffers.try_for_each(|buffer| {
+        // CubeCL panics, here too, where its own thread does.
+        let found = catch_unwind(AssertUnwindSafe(|| client.get_resource(buffer.clone())));
+        let why = match found {
+            Ok(Ok(_)) => return Ok(()),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => PANICKED.to_string(),
+        };
+        let bytes = buffer.size();
+        Err(format!(
+            "the allocator has no memory for {bytes} bytes: {why}"
+        ))
+    })
 }
+
+#[cfg(test)]
+mod faults;
+#[cfg(all(test, feature = "wgpu"))]
+mod tests;
 
 impl<R: CubeRuntime> std::fmt::Debug for CubePacked<R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -5,11 +5,12 @@ use burn_cubecl::CubeRuntime;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use burn_std::Metadata;
+use cubecl::stream_id::StreamId;
 use lct_kernels::launch::{self, DenseLayout, PackedForm};
 use lct_kernels::optim::Update;
 use lct_kernels::{PackedLayout, Profile};
 
-use super::cube::{CubePacked, Form, PackedBuffers, buffer};
+use super::cube::{CubePacked, Form, PackedBuffers, buffer, confirm};
 use super::cube_layout::{lay_out, memory_rows, span_bytes};
 use super::reserve::Reserve;
 use super::{Operands, PackRequest};
@@ -79,14 +80,16 @@ fn overlaps(meta: &Metadata) -> bool {
 }
 
 impl<R: CubeRuntime> CubePacked<R> {
-    /// Whether a step can be done on these packed forms as they are: all lie alike, and their codes still fit.
+    /// Whether a step can be done on these packed forms as they are: all lie alike, are this thread's, and their codes still fit.
     pub(super) fn updatable(old: &[&Self], request: &PackRequest) -> bool {
         let Some((first, rest)) = old.split_first() else {
             return false;
         };
         let fits = |packed: &&Self| {
             packed.buffers().is_some_and(|buffers| {
-                buffers.layout.profile() == Profile::Auto && !is_stale(&buffers)
+                buffers.layout.profile() == Profile::Auto
+                    && buffers.blob.stream == StreamId::current()
+                    && !is_stale(&buffers)
             })
         };
         // A verified form is compared with a dense tensor, of which there is none here.
@@ -153,6 +156,14 @@ impl<R: CubeRuntime> CubePacked<R> {
                 spill: Some(buffer(client, bound.max(4))),
             })
             .collect();
+        if request.confirm {
+            let all = after
+                .iter()
+                .flat_map(|form| [Some(&form.blob), form.spill.as_ref()]);
+            confirm(client, all.flatten())
+                .inspect_err(|reason| tracing::error!(reason, "packed tensors are updated densely"))
+                .ok()?;
+        }
         let serial = launch::update_packed(
             client,
             update,

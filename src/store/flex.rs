@@ -8,6 +8,7 @@ use lct_kernels::optim::{Update, Values, apply};
 use lct_kernels::{Packed, host};
 
 use super::{Cheap, Operands, PackRequest, PackedStore};
+use crate::error::PackError;
 use crate::report::{Footprint, KeptDense};
 
 /// A Flex tensor in packed form.
@@ -123,10 +124,18 @@ fn pack_one(tensor: FlexTensor, request: &PackRequest) -> FlexPacked {
         return keep(tensor, KeptDense::Layout);
     };
     let values: &[u16] = &bytemuck::cast_slice(tensor.bytes())[range];
-    let packed = match host::encode(values, &request.codec) {
+    let shape = || tensor.shape().as_slice().to_vec();
+    let packed = host::encode(values, &request.codec);
+    #[cfg(test)]
+    let packed = super::inject::into_packed(packed, request.fault);
+    let packed = match packed {
         Ok(packed) => packed,
         Err(error) => {
-            tracing::error!(%error, elements = values.len(), "an encode failed; the tensor stays dense");
+            request.stats.on_error(PackError::Refused {
+                shape: shape(),
+                reason: error.to_string(),
+                memory: request.stats.memory(None, None),
+            });
             return keep(tensor, KeptDense::Failed);
         }
     };
@@ -135,11 +144,14 @@ fn pack_one(tensor: FlexTensor, request: &PackRequest) -> FlexPacked {
     if !PackRequest::pays(blob + spill, 2 * values.len() as u64) {
         return keep(tensor, KeptDense::Incompressible);
     }
-    if request.verify && host::decode(&packed).ok().as_deref() != Some(values) {
-        tracing::error!(
-            elements = values.len(),
-            "a packed tensor did not verify; it stays dense"
-        );
+    if request.verify
+        && let Err(reason) = host::verify(&packed, values)
+    {
+        request.stats.on_error(PackError::Mismatch {
+            shape: shape(),
+            dtype: DType::BF16,
+            reason,
+        });
         return keep(tensor, KeptDense::Failed);
     }
     let footprint = Footprint::packed(&request.stats, 2 * values.len() as u64, blob, 0);
@@ -189,4 +201,87 @@ fn bits_mut(tensor: &mut FlexTensor) -> &mut [u16] {
 /// What a tensor that is kept dense counts: its elements.
 fn dense_bytes(tensor: &FlexTensor) -> u64 {
     2 * tensor.shape().num_elements() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use half::bf16;
+    use lct_kernels::{CodecConfig, Mismatch};
+
+    use super::*;
+    use crate::report::Stats;
+    use crate::store::inject::{FLIPPED, Fault};
+
+    fn tensor() -> FlexTensor {
+        let value = |i: usize| bf16::from_f32((i * 31 % 97) as f32 * 0.01 - 0.4);
+        let values = (0..64 * 300).map(value).collect();
+        FlexTensor::from_data(burn_backend::TensorData::new(values, [64, 300]))
+    }
+
+    fn packed(verify: bool, fault: Option<Fault>) -> (FlexPacked, Arc<Stats>) {
+        let request = PackRequest {
+            codec: CodecConfig::default(),
+            verify,
+            spill_reserve: 1 << 20,
+            confirm: false,
+            stats: Arc::new(Stats::default()),
+            fault,
+        };
+        (pack_one(tensor(), &request), request.stats)
+    }
+
+    #[test]
+    fn a_sound_form_verifies() {
+        let (packed, stats) = packed(true, None);
+        assert!(!Flex::is_dense(&packed));
+        assert_eq!(stats.errors(), []);
+        assert_eq!(Flex::unpack(&packed).bytes(), tensor().bytes());
+    }
+
+    #[test]
+    fn a_flipped_bit_is_found_and_named_and_the_tensor_stays_dense() {
+        let (other, stats) = packed(false, Some(Fault::FlippedBit));
+        assert_eq!(stats.errors(), [], "nobody looked");
+        assert_ne!(Flex::unpack(&other).bytes(), tensor().bytes());
+
+        let (packed, stats) = packed(true, Some(Fault::FlippedBit));
+        let mismatch = Mismatch {
+            values: 1,
+            first: FLIPPED,
+            block: 1,
+            stream: 26,
+        };
+        let reported = PackError::Mismatch {
+            shape: vec![64, 300],
+            dtype: DType::BF16,
+            reason: mismatch.into(),
+        };
+        assert_eq!(stats.errors(), [reported]);
+        let report = stats.report();
+        assert_eq!((report.failed_encodes, report.mismatched_encodes), (1, 1));
+        assert_eq!(report.kept_dense_bytes, 2 * 64 * 300);
+        assert!(Flex::is_dense(&packed));
+        assert_eq!(Flex::unpack(&packed).bytes(), tensor().bytes());
+    }
+
+    #[test]
+    fn what_the_codec_refuses_stays_dense() {
+        let (packed, stats) = packed(false, Some(Fault::Refused));
+        assert!(matches!(&stats.errors()[..], [PackError::Refused { .. }]));
+        assert_eq!(stats.report().failed_encodes, 1);
+        assert_eq!(Flex::unpack(&packed).bytes(), tensor().bytes());
+    }
+
+    #[test]
+    #[should_panic(expected = "damaged in memory")]
+    fn what_is_damaged_at_rest_has_no_value() {
+        let (mut packed, _) = packed(false, None);
+        let Form::Packed { packed: form, .. } = &mut packed.form else {
+            unreachable!("it shrinks")
+        };
+        form.blob[0] ^= 1;
+        Flex::unpack(&packed);
+    }
 }

@@ -27,7 +27,7 @@ use lct_kernels::optim::Update;
 use super::cube::CubePacked;
 use super::cube_layout;
 use super::reserve::Reserve;
-use super::{Cheap, Operands, PackRequest, PackedStore};
+use super::{Cheap, Operands, PackRequest, PackedStore, streams};
 use crate::per_device;
 
 type Client<R> = GlobalFusionClient<FusionCubeRuntime<R>>;
@@ -223,6 +223,23 @@ where
 
     fn lay_out(tensor: CubeTensor<R>, layout: &Self::Layout) -> CubeTensor<R> {
         cube_layout::lay_out(tensor, layout.get())
+    }
+
+    fn here(tensor: CubeTensor<R>) -> CubeTensor<R> {
+        streams::here(tensor)
+    }
+
+    fn tensor_here(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
+        if tensor.stream == StreamId::current() {
+            tensor
+        } else {
+            // The other thread's stream is executed up to here, as plain Burn does when it sees the tensor.
+            Self::from_eager(Self::here(Self::to_eager(tensor)))
+        }
+    }
+
+    fn is_home(packed: &FusionPacked<R>) -> bool {
+        packed.packed.get().is_home()
     }
 
     fn is_dense(packed: &FusionPacked<R>) -> bool {
@@ -461,7 +478,9 @@ mod tests {
             codec: CodecConfig::default(),
             verify: true,
             spill_reserve: 1 << 20,
+            confirm: false,
             stats: Arc::new(Stats::default()),
+            fault: None,
         }
     }
 

@@ -33,8 +33,12 @@ mod pages;
 mod predict;
 #[cfg(feature = "cube")]
 mod reserve;
+#[cfg(feature = "cube")]
+mod streams;
 
 mod cheap;
+#[cfg(test)]
+pub(crate) mod inject;
 mod update;
 
 pub use cheap::Cheap;
@@ -48,7 +52,13 @@ pub struct PackRequest {
     // Only encodes that run on a device reserve for their spill.
     #[cfg_attr(not(feature = "cube"), expect(dead_code))]
     pub(crate) spill_reserve: u64,
+    /// Memory is short: see to it that the packed form has got its memory before the dense tensor goes.
+    #[cfg_attr(not(feature = "cube"), expect(dead_code))]
+    pub(crate) confirm: bool,
     pub(crate) stats: Arc<Stats>,
+    /// What shall go wrong.
+    #[cfg(test)]
+    pub(crate) fault: Option<inject::Fault>,
 }
 
 impl PackRequest {
@@ -182,6 +192,22 @@ pub trait PackedStore: Backend {
     /// A tensor with the same values that lies in memory as `layout` says.
     fn lay_out(tensor: FloatTensor<Self::Eager>, layout: &Self::Layout)
     -> FloatTensor<Self::Eager>;
+
+    /// The tensor in memory that is this thread's to use: what other threads give up is theirs, and given to others before
+    /// this thread's device has looked at it.
+    fn here(tensor: FloatTensor<Self::Eager>) -> FloatTensor<Self::Eager> {
+        tensor
+    }
+
+    /// The same for the backend's own tensor.
+    fn tensor_here(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
+        tensor
+    }
+
+    /// Whether a copy that this thread decodes from the packed form is for all threads to use.
+    fn is_home(_packed: &Self::Packed) -> bool {
+        true
+    }
 
     /// Whether the packed form holds the tensor dense, so that unpacking it is only another handle.
     fn is_dense(packed: &Self::Packed) -> bool;

@@ -5,44 +5,60 @@
 //! while the device works towards the one before. The host waits only when both are full, which also bounds how
 //! far it runs ahead of the device. Whenever the program waits for a result itself, a loss for instance, the statuses come
 //! with it: a batch on its way keeps the memory that it is read from.
+//!
+//! No lock is held while the device works, but the one of those who wait for just that.
 
-use std::collections::HashMap;
-use std::future::Future;
+use std::collections::{HashMap, VecDeque};
+use std::future::{Future, ready};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use burn_backend::DeviceOps;
 use burn_cubecl::CubeRuntime;
-use cubecl::{bytes::Bytes, client::ComputeClient, server::ServerError, stream_id::StreamId};
+use cubecl::{
+    bytes::Bytes, client::ComputeClient, future::block_on, server::Handle, stream_id::StreamId,
+};
 use lct_kernels::launch::Tickets;
 
 use super::cube::Shared;
 use super::predict::Predictions;
 use crate::per_device;
 
-type Statuses = Pin<Box<dyn Future<Output = Result<Vec<Bytes>, ServerError>> + Send>>;
+/// What is known where CubeCL's thread panicked.
+pub(super) const PANICKED: &str =
+    "CubeCL's thread of the device panicked; its words are on the terminal";
+
+/// The most streams whose tickets are kept.
+const MOST_TICKETS: usize = 256;
+
+type Statuses = Pin<Box<dyn Future<Output = Result<Vec<Bytes>, String>> + Send>>;
 
 /// The encodes of one device that wait for their status.
 pub(super) struct Reserve<R: CubeRuntime> {
     client: ComputeClient<R>,
-    batches: Mutex<Batches<R>>,
+    gathering: Mutex<Gathering<R>>,
+    /// Batches whose statuses are on their way, the oldest first.
+    reading: Mutex<VecDeque<Reading<R>>>,
+    /// Held by whoever waits for statuses, and wanted by nobody else.
+    waiting: Mutex<()>,
+    /// The first error that came with a status.
+    error: Mutex<Option<String>>,
     /// Encodes of one stream follow one another, and so may share them.
     tickets: Mutex<HashMap<StreamId, Tickets>>,
     predictions: Mutex<Predictions>,
 }
 
-struct Batches<R: CubeRuntime> {
-    gathering: Vec<Weak<Shared<R>>>,
-    gathering_bytes: u64,
-    reading: Option<Reading<R>>,
-    /// The first error that came with a status.
-    error: Option<String>,
+/// A batch whose statuses have not been asked for.
+struct Gathering<R: CubeRuntime> {
+    watched: Vec<Weak<Shared<R>>>,
+    bytes: u64,
 }
 
 /// A batch whose statuses are on their way.
 struct Reading<R: CubeRuntime> {
-    watched: Vec<Weak<Shared<R>>>,
-    bytes: u64,
+    /// The encodes, and how many buffers each has that say how it went.
+    watched: Vec<(Weak<Shared<R>>, usize)>,
     statuses: Statuses,
 }
 
@@ -51,131 +67,168 @@ impl<R: CubeRuntime> Reserve<R> {
     pub(super) fn of(device: &R::CubeDevice) -> &'static Self {
         per_device::get(device.id(), || Self {
             client: R::client(device),
-            batches: Mutex::new(Batches {
-                gathering: Vec::new(),
-                gathering_bytes: 0,
-                reading: None,
-                error: None,
+            gathering: Mutex::new(Gathering {
+                watched: Vec::new(),
+                bytes: 0,
             }),
+            reading: Mutex::default(),
+            waiting: Mutex::default(),
+            error: Mutex::default(),
             tickets: Mutex::default(),
             predictions: Mutex::default(),
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Batches<R>> {
-        self.batches.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The tickets of this thread's stream.
     pub(super) fn tickets(&self) -> Tickets {
-        let mut tickets = self.tickets.lock().unwrap_or_else(PoisonError::into_inner);
-        tickets
-            .entry(StreamId::current())
-            .or_insert_with(|| Tickets::new(&self.client))
-            .clone()
+        let (mut tickets, stream) = (lock(&self.tickets), StreamId::current());
+        if tickets.len() >= MOST_TICKETS && !tickets.contains_key(&stream) {
+            // Threads come and go, and each has a stream. One that is still there gets new tickets.
+            tickets.clear();
+        }
+        let fresh = || Tickets::new(&self.client);
+        tickets.entry(stream).or_insert_with(fresh).clone()
     }
 
     /// What is known of earlier encodes.
     pub(super) fn predictions(&self) -> MutexGuard<'_, Predictions> {
-        (self.predictions.lock()).unwrap_or_else(PoisonError::into_inner)
+        lock(&self.predictions)
     }
 
     /// Makes room for `bytes` more of worst-case spill, within `limit` for both batches.
     ///
     /// A single encode that needs more than the limit gets it when no other is outstanding.
     pub(super) fn make_room(&'static self, bytes: u64, limit: u64) {
-        let mut batches = self.lock();
-        if batches.gathering_bytes + bytes > limit / 2 {
-            batches.finish_reading();
-            batches.start_reading(&self.client);
+        if lock(&self.gathering).bytes + bytes > limit / 2 {
+            self.take();
+            self.ask();
             if bytes > limit / 2 {
-                batches.finish_reading();
+                self.take();
             }
         }
     }
 
     /// Remembers an encode whose worst case of `bytes` is reserved.
     pub(super) fn watch(&self, packed: &Arc<Shared<R>>, bytes: u64) {
-        let mut batches = self.lock();
-        batches.gathering.push(Arc::downgrade(packed));
-        batches.gathering_bytes += bytes;
+        let mut gathering = lock(&self.gathering);
+        gathering.watched.push(Arc::downgrade(packed));
+        gathering.bytes += bytes;
     }
 
     /// The first error of the device that came with a status, once: reading it has taken it from those who wait for results.
     pub(super) fn take_error(&self) -> Option<String> {
-        self.lock().error.take()
+        lock(&self.error).take()
     }
 
-    /// Asks for the statuses that gathered, if none are on their way.
+    /// Asks for the statuses that gathered, without waiting for them.
     pub(super) fn ask(&'static self) {
-        let mut batches = self.lock();
-        if batches.reading.is_none() {
-            batches.start_reading(&self.client);
+        let gathered = {
+            let mut gathering = lock(&self.gathering);
+            gathering.bytes = 0;
+            std::mem::take(&mut gathering.watched)
+        };
+        let (mut watched, mut handles) = (Vec::new(), Vec::new());
+        for encode in gathered {
+            if let Some(statuses) = encode.upgrade().and_then(|shared| shared.statuses()) {
+                watched.push((encode, statuses.len()));
+                handles.extend(statuses);
+            }
+        }
+        if !watched.is_empty() {
+            let statuses = self.read(handles);
+            lock(&self.reading).push_back(Reading { watched, statuses });
         }
     }
 
     /// Takes in the statuses that are on their way.
-    pub(super) fn take(&self) {
-        self.lock().finish_reading();
+    pub(super) fn take(&'static self) {
+        let _waiting = lock(&self.waiting);
+        loop {
+            // Unlocked before the wait.
+            let Some(reading) = lock(&self.reading).pop_front() else {
+                return;
+            };
+            self.finish(reading);
+        }
+    }
+
+    /// Asks for the contents of buffers.
+    fn read(&'static self, handles: Vec<Handle>) -> Statuses {
+        // CubeCL panics, here too, where its own thread does: as it looks for memory that could not be had.
+        match catch_unwind(AssertUnwindSafe(|| self.client.read_async(handles))) {
+            Ok(read) => Box::pin(async { read.await.map_err(|error| error.to_string()) }),
+            Err(_) => Box::pin(ready(Err(PANICKED.to_string()))),
+        }
     }
 
     /// Waits for every status.
     pub(super) fn settle_all(&'static self) {
-        let mut batches = self.lock();
-        batches.finish_reading();
-        batches.start_reading(&self.client);
-        batches.finish_reading();
-    }
-}
-
-impl<R: CubeRuntime> Batches<R> {
-    /// Asks for the statuses of the batch that gathered, without waiting for them.
-    fn start_reading(&mut self, client: &'static ComputeClient<R>) {
-        let bytes = std::mem::take(&mut self.gathering_bytes);
-        let (watched, handles): (Vec<_>, Vec<_>) = std::mem::take(&mut self.gathering)
-            .into_iter()
-            .filter_map(|watched| {
-                let status = watched.upgrade()?.status()?;
-                Some((watched, status))
-            })
-            .unzip();
-        if !watched.is_empty() {
-            self.reading = Some(Reading {
-                watched,
-                bytes,
-                statuses: Box::pin(client.read_async(handles)),
-            });
-        }
+        self.ask();
+        self.take();
     }
 
-    /// Waits for the batch that is being read, and gives back its reserves.
-    fn finish_reading(&mut self) {
-        let Some(reading) = self.reading.take() else {
-            return;
-        };
-        let Reading {
-            watched,
-            bytes,
-            statuses,
-        } = reading;
+    /// Waits for a batch, and gives back its reserves.
+    fn finish(&'static self, reading: Reading<R>) {
+        let Reading { watched, statuses } = reading;
         let _span = tracing::trace_span!("lct_settle", encodes = watched.len()).entered();
-        match cubecl::future::block_on(statuses) {
+        match block_on(statuses) {
             Ok(statuses) => {
-                for (watched, status) in watched.iter().zip(statuses) {
-                    if let Some(shared) = watched.upgrade() {
-                        shared.settle(&status);
+                let mut statuses = &statuses[..];
+                for (encode, count) in watched {
+                    let (own, others) = statuses.split_at(count);
+                    statuses = others;
+                    if let Some(shared) = encode.upgrade() {
+                        shared.settle(own);
                     }
                 }
             }
             // Reading reports what went wrong on the stream before, perhaps in another kernel, and so takes it from whoever
-            // waits for a result next: it is kept for them. The statuses are asked for once more later; until then the
-            // reserves stay.
+            // waits for a result next: it is kept for them. Or one encode never got its memory; then the others are well.
             Err(error) => {
                 tracing::error!(%error, encodes = watched.len(), "encode statuses could not be read");
-                self.error.get_or_insert_with(|| error.to_string());
-                self.gathering.extend(watched);
-                self.gathering_bytes += bytes;
+                lock(&self.error).get_or_insert(error);
+                for (encode, _) in watched {
+                    if let Some(shared) = encode.upgrade() {
+                        self.settle_one(&shared);
+                    }
+                }
             }
+        }
+    }
+
+    /// Reads the status of one encode, which is lost if that is impossible.
+    fn settle_one(&'static self, shared: &Shared<R>) {
+        let Some(statuses) = shared.statuses() else {
+            return;
+        };
+        match block_on(self.read(statuses)) {
+            Ok(statuses) => shared.settle(&statuses),
+            Err(error) => {
+                if let Some(lost) = shared.fail(&error) {
+                    // Says more than the first.
+                    *lock(&self.error) = Some(lost);
+                }
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(all(test, feature = "wgpu"))]
+mod tests {
+    use burn_wgpu::{WgpuDevice, WgpuRuntime};
+
+    use super::*;
+
+    #[test]
+    fn tickets_of_threads_that_are_gone_do_not_gather() {
+        let reserve = Reserve::<WgpuRuntime>::of(&WgpuDevice::default());
+        for _ in 0..2 * MOST_TICKETS {
+            std::thread::spawn(|| reserve.tickets()).join().unwrap();
+            assert!(lock(&reserve.tickets).len() <= MOST_TICKETS);
         }
     }
 }

@@ -13,13 +13,16 @@ pub(crate) use crate::residency::{defer_evictions, natural_break, passed_int_boo
 use crate::store::PackedStore;
 
 mod recipe;
+mod state;
 mod storage;
+mod sync;
 #[cfg(feature = "optim")]
 mod update;
 mod view;
 
 pub(crate) use recipe::Recipe;
-pub(crate) use storage::{Evicted, Held, Storage};
+pub(crate) use state::Held;
+pub(crate) use storage::Storage;
 pub(crate) use view::{View, ViewOp};
 
 /// Waits for a result of the device, or for the error of the device that came to light before it. Encode statuses come with
@@ -39,15 +42,41 @@ pub(crate) fn before_result<B: PackedStore>(device: &Device<B>) {
     B::ask_statuses(device);
 }
 
-/// A result that was waited for, or the device's error that came to light before it.
+/// A result that was waited for, or the device's error that came to light before it. One that may be for want of memory says
+/// how much there is.
 pub(crate) fn with_errors_of<B: PackedStore, T>(
     device: &Device<B>,
     result: Result<T, ExecutionError>,
 ) -> Result<T, ExecutionError> {
-    match B::take_error(device) {
-        Some(reason) if result.is_ok() => Err(ExecutionError::WithContext { reason }),
-        _ => result,
+    let error = match (B::take_error(device), result) {
+        (None, Ok(value)) => return Ok(value),
+        (Some(reason), Ok(_)) => return Err(ExecutionError::WithContext { reason }),
+        (None, Err(error)) => error,
+        (Some(reason), Err(error)) => {
+            let reason = format!("{error}\n{reason}");
+            return Err(ExecutionError::WithContext { reason });
+        }
+    };
+    match Residency::<B>::find(device) {
+        Some(residency) if lacks_memory(&error.to_string()) => {
+            let memory = residency.stats().memory(None, B::room(device));
+            let reason = format!("{error}\n{memory}");
+            Err(ExecutionError::WithContext { reason })
+        }
+        _ => Err(error),
     }
+}
+
+/// Whether CubeCL says, or a driver, that memory could not be had. It is noticed when what should lie there is looked for.
+fn lacks_memory(error: &str) -> bool {
+    [
+        "can't allocate",
+        "couldn't find resource",
+        "out of memory",
+        "OUT_OF_MEMORY",
+    ]
+    .iter()
+    .any(|words| error.contains(words))
 }
 
 /// A float tensor of [`LctBackend`](crate::LctBackend).
