@@ -10,8 +10,10 @@ use trainer::{differentiable::Differentiable, train::LanguageModel};
 
 /// The standard deviation of the initial weights, about that of the trained ones.
 const INIT_STD: f64 = 0.02;
-/// The rows of queries whose scores exist at a time.
-const TILE: usize = 256;
+/// The most scores that exist at a time, 64 MiB in f32, unless these are those of [`ROWS`] rows of queries.
+const SCORES: usize = 1 << 24;
+/// The least rows of queries whose scores exist at a time: fewer would keep a card waiting for work.
+const ROWS: usize = 256;
 /// The most logits that exist at a time: 64 MiB in f32.
 const LOGITS: usize = 1 << 24;
 
@@ -213,7 +215,9 @@ impl<B: Differentiable> Attention<B> {
         let query = turned(self.q_proj.forward(x.clone()), &self.q_norm);
         let key = turned(self.k_proj.forward(x.clone()), &self.k_norm);
         let value = by_head(self.v_proj.forward(x));
-        self.o_proj.forward(ops::attention(query, key, value, TILE))
+        let heads = query.dims()[2];
+        let rows = (SCORES / (batch * heads * sequence)).max(ROWS);
+        self.o_proj.forward(ops::attention(query, key, value, rows))
     }
 }
 
