@@ -83,6 +83,40 @@ fn lacks_memory(error: &str) -> bool {
 ///
 /// BF16 tensors of at least 1,024 elements are managed: they are dense while in the hot window and at rest afterwards. All others are B's own tensors, passed through as they are. Shape, type and device never need a
 /// decode, nor do clones and views.
+///
+/// Programs meet it only where they extend Burn's backends by operations of their own. Such an operation goes on through
+/// [`dense`](Self::dense) and [`new`](Self::new):
+///
+/// ```
+/// # #[cfg(feature = "flex")] {
+/// use burn::tensor::backend::Backend;
+/// use burn::tensor::ops::{FloatTensor, FloatTensorOps};
+/// use burn::tensor::{Tensor, TensorPrimitive};
+/// use burn_flex::Flex;
+/// use burn_lct::{LctBackend, LctTensor, PackedStore};
+///
+/// trait WithSquare: Backend {
+///     fn square(x: FloatTensor<Self>) -> FloatTensor<Self>;
+/// }
+///
+/// impl WithSquare for Flex {
+///     fn square(x: FloatTensor<Self>) -> FloatTensor<Self> {
+///         Self::float_mul(x.clone(), x) // a kernel, say
+///     }
+/// }
+///
+/// impl<B: WithSquare + PackedStore> WithSquare for LctBackend<B> {
+///     fn square(x: FloatTensor<Self>) -> FloatTensor<Self> {
+///         LctTensor::new(B::square(x.dense()))
+///     }
+/// }
+///
+/// let x = Tensor::<LctBackend<Flex>, 1>::from_floats([3.0, -2.0], &Default::default());
+/// let square = LctBackend::<Flex>::square(x.into_primitive().tensor());
+/// let square = Tensor::<LctBackend<Flex>, 1>::from_primitive(TensorPrimitive::Float(square));
+/// assert_eq!(square.into_data().to_vec::<f32>().unwrap(), [9.0, 4.0]);
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct LctTensor<B: PackedStore>(Form<B>);
 
@@ -94,7 +128,8 @@ enum Form<B: PackedStore> {
 
 impl<B: PackedStore> LctTensor<B> {
     /// Takes over a fresh result of B, which enters the hot window if it is one to manage.
-    pub(crate) fn new(tensor: FloatTensor<B>) -> Self {
+    #[must_use]
+    pub fn new(tensor: FloatTensor<B>) -> Self {
         Self::with_recipe(tensor, None)
     }
 
@@ -113,7 +148,11 @@ impl<B: PackedStore> LctTensor<B> {
     }
 
     /// B's dense tensor: moved out if nobody else holds it, decoded if it is packed.
-    pub(crate) fn dense(self) -> FloatTensor<B> {
+    ///
+    /// # Panics
+    /// If the packed form was damaged in memory, or never came to be because the device failed.
+    #[must_use]
+    pub fn dense(self) -> FloatTensor<B> {
         match self.0 {
             Form::Passed(tensor) => tensor,
             Form::Managed(storage, view) => {
