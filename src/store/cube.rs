@@ -39,7 +39,7 @@ pub(super) struct Shared<R: CubeRuntime> {
 pub(super) enum Form<R: CubeRuntime> {
     Packed(PackedBuffers),
     /// Packed, and still dense: whether both are the same has not been read yet.
-    Unverified(PackedBuffers, Original<R>),
+    Unverified(PackedBuffers, Box<Original<R>>),
     Dense(CubeTensor<R>),
     /// The device did not do what it was asked; why.
     Lost(String),
@@ -345,7 +345,7 @@ impl<R: CubeRuntime> CubePacked<R> {
                 .and_then(|decoded| launch::compare(client, tensor.handle.clone(), decoded, rows))
                 .map_err(|error| refused(needed, error.to_string()))?;
             let tensor = tensor.clone();
-            Form::Unverified(buffers, Original { tensor, verdict })
+            Form::Unverified(buffers, Box::new(Original { tensor, verdict }))
         } else {
             Form::Packed(buffers)
         };
@@ -367,9 +367,8 @@ impl<R: CubeRuntime> CubePacked<R> {
     pub(super) fn unpack(&self) -> CubeTensor<R> {
         // The kernel is queued after the lock is released.
         let buffers = match &*self.0.lock() {
-            Form::Dense(tensor) | Form::Unverified(_, Original { tensor, .. }) => {
-                Err(tensor.clone())
-            }
+            Form::Dense(tensor) => Err(tensor.clone()),
+            Form::Unverified(_, original) => Err(original.tensor.clone()),
             Form::Packed(buffers) => Ok(buffers.clone()),
             Form::Lost(why) => panic!("{why}"),
         };
@@ -470,7 +469,7 @@ impl<R: CubeRuntime> Shared<R> {
     fn settled(
         &self,
         mut buffers: PackedBuffers,
-        original: Option<Original<R>>,
+        original: Option<Box<Original<R>>>,
         statuses: &[Bytes],
     ) -> Form<R> {
         let layout = buffers.layout;
@@ -533,7 +532,7 @@ impl<R: CubeRuntime> Shared<R> {
     fn failed(
         &self,
         layout: &PackedLayout,
-        original: Option<Original<R>>,
+        original: Option<Box<Original<R>>>,
         reason: String,
     ) -> Form<R> {
         if let Some(original) = &original {

@@ -8,11 +8,11 @@ use lct_kernels::header::{
 };
 use lct_kernels::{CodecConfig, CodecError, Family, Packed, PackedLayout, Profile, host};
 
-/// A check of any bytes.
-pub type Target = fn(&[u8]);
+/// Panics if something does not hold for an input.
+pub type Check = fn(&[u8]);
 
 /// The fuzz targets that need nothing but the codec, by name.
-pub const TARGETS: [(&str, Target); 4] = [
+pub const TARGETS: [(&str, Check); 4] = [
     ("decode", decode),
     ("values", values),
     ("codebook", codebook),
