@@ -120,7 +120,9 @@ fn the_oldest_are_packed_and_come_back_whole() {
         assert_eq!(bits(&(tensor.clone() * 2.0)), doubled);
     }
     let decoded = report();
-    assert!(decoded.decodes > full.decodes);
+    let count = decoded.decodes - full.decodes;
+    assert!(count > 0);
+    assert_eq!(decoded.decoded_bytes - full.decoded_bytes, count * 64 * KIB);
     assert_eq!(
         decoded.encodes - before.encodes,
         10,
@@ -247,6 +249,7 @@ fn what_is_cheap_is_computed_again() {
     let pressure = pressure();
     let full = report();
     assert_eq!(full.derived_bytes - before.derived_bytes, 4 * 64 * KIB);
+    assert!(full.peak_derived_bytes >= 4 * 64 * KIB);
     // The operands go on living after their owner is gone.
     drop((shifted, sum));
     let results = [
@@ -261,6 +264,7 @@ fn what_is_cheap_is_computed_again() {
     let used = report();
     // The quotient asked for the exponential, which stayed in the window.
     assert_eq!(used.derives - full.derives, 4, "{used}");
+    assert_eq!(used.rederived_bytes - full.rederived_bytes, 4 * 64 * KIB);
     for (index, result) in results.into_iter().rev() {
         assert_eq!(bits(result), expected[index]);
     }
