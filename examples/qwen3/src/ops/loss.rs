@@ -21,7 +21,7 @@ use trainer::differentiable::{Differentiable, Operation};
 /// - `targets`: `[tokens]`, ids below the vocabulary
 /// - result: `[tokens]`
 ///
-/// At most `values` logits exist at a time, or those of [`STEP`] ids.
+/// At most `values` logits exist at a time, or those of a step of ids.
 pub fn surprise<B: Differentiable>(
     hidden: Tensor<B, 2>,
     weight: Tensor<B, 2>,
