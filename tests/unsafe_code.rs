@@ -20,7 +20,7 @@ const COUNTED: [(&str, usize); 12] = [
     // A file that is mapped.
     ("src/inspect/file.rs", 1),
     // A read on the stream that a buffer belongs to.
-    ("src/store/cube.rs", 1),
+    ("src/store/cube/buffers.rs", 1),
     // How memory is asked for, and what the driver says of it.
     ("src/store/pages.rs", 2),
 ];

@@ -29,6 +29,18 @@ pub(crate) struct Footprint {
 }
 
 impl Footprint {
+    /// Bytes that are in the counters already.
+    fn new(stats: &Arc<Stats>, logical: u64, packed: u64, spill: u64, reserved: u64) -> Self {
+        Self {
+            stats: stats.clone(),
+            logical,
+            packed: AtomicU64::new(packed),
+            spill: AtomicU64::new(spill),
+            reserved: AtomicU64::new(reserved),
+            kept_dense: AtomicU64::new(0),
+        }
+    }
+
     /// A tensor of `logical` bytes whose packed form takes `packed` bytes without its spill, for which `reserved` bytes are
     /// held until it is known.
     pub(crate) fn packed(stats: &Arc<Stats>, logical: u64, packed: u64, reserved: u64) -> Self {
@@ -38,14 +50,7 @@ impl Footprint {
         stats.packed.add(packed);
         stats.reserved.add(reserved);
         stats.resident.add(packed + reserved);
-        Self {
-            stats: stats.clone(),
-            logical,
-            packed: AtomicU64::new(packed),
-            spill: AtomicU64::new(0),
-            reserved: AtomicU64::new(reserved),
-            kept_dense: AtomicU64::new(0),
-        }
+        Self::new(stats, logical, packed, 0, reserved)
     }
 
     /// A tensor of `logical` bytes that came from another device in packed form.
@@ -57,26 +62,12 @@ impl Footprint {
         stats.packed.add(packed);
         stats.spill.add(spill);
         stats.resident.add(packed + spill);
-        Self {
-            stats: stats.clone(),
-            logical,
-            packed: AtomicU64::new(packed),
-            spill: AtomicU64::new(spill),
-            reserved: AtomicU64::new(0),
-            kept_dense: AtomicU64::new(0),
-        }
+        Self::new(stats, logical, packed, spill, 0)
     }
 
     /// A tensor of `logical` bytes that stays dense.
     pub(crate) fn kept_dense(stats: &Arc<Stats>, logical: u64, why: KeptDense) -> Self {
-        let footprint = Self {
-            stats: stats.clone(),
-            logical,
-            packed: AtomicU64::new(0),
-            spill: AtomicU64::new(0),
-            reserved: AtomicU64::new(0),
-            kept_dense: AtomicU64::new(0),
-        };
+        let footprint = Self::new(stats, logical, 0, 0, 0);
         footprint.enter_dense(why);
         footprint
     }

@@ -1,6 +1,5 @@
 //! [`PackedStore`] for `CubeBackend`: the CubeCL kernels, on the device.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use burn_backend::tensor::{Device, FloatTensor};
@@ -9,21 +8,29 @@ use burn_cubecl::{
     BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement, tensor::CubeTensor,
 };
 use burn_std::Metadata;
-use cubecl::bytes::Bytes;
 use cubecl::client::ComputeClient;
-use cubecl::server::{Handle, ServerCommunication};
+use cubecl::server::Handle;
 use cubecl::stream_id::StreamId;
-use lct_kernels::header::{CAPACITY_WORD, RECORDS_END_WORD, SERIAL_WORD, fixed_words};
-use lct_kernels::launch::{self, DenseLayout, LaunchError, Tickets};
+use lct_kernels::PackedLayout;
+use lct_kernels::launch::{self, DenseLayout};
 use lct_kernels::optim::Update;
-use lct_kernels::{PackedLayout, VerifyError};
 
 use super::cube_layout::{gelu, lay_out, memory_rows, quotient, span_bytes};
-use super::pages::{self, rounded};
-use super::reserve::{PANICKED, Reserve};
+use super::pages;
+use super::reserve::Reserve;
 use super::{Cheap, Operands, PackRequest, PackedStore, streams};
 use crate::error::PackError;
 use crate::report::{Footprint, KeptDense};
+
+mod buffers;
+#[cfg(test)]
+mod faults;
+mod settle;
+#[cfg(all(test, feature = "wgpu"))]
+mod tests;
+
+pub(super) use buffers::{buffer, confirm};
+use buffers::{decode, decode_into, moved};
 
 /// A CubeCL tensor in packed form. Shared, because its encode status is settled later.
 pub struct CubePacked<R: CubeRuntime>(pub(super) Arc<Shared<R>>);
@@ -423,291 +430,7 @@ impl<R: CubeRuntime> Shared<R> {
             DType::BF16,
         )
     }
-
-    /// Where the device says how the encode went: the start of the blob's header, which the encode writes, and the verdict
-    /// if it is verified. `None` if there is nothing to learn.
-    pub(super) fn statuses(&self) -> Option<Vec<Handle>> {
-        let form = self.lock();
-        let (buffers, verdict) = match &*form {
-            Form::Packed(buffers) => (buffers, None),
-            Form::Unverified(buffers, original) => (buffers, Some(original.verdict.clone())),
-            Form::Dense(_) | Form::Lost(_) => return None,
-        };
-        let rest = buffers.blob.size_in_used() - STATUS_BYTES as u64;
-        // On top of what rounding left.
-        let header = buffers.blob.clone().offset_end(rest);
-        Some([header].into_iter().chain(verdict).collect())
-    }
-
-    /// Gives back what the encode did not spill, or the whole packed form if it was not worth it or is not the tensor.
-    pub(super) fn settle(&self, statuses: &[Bytes]) {
-        let mut form = self.lock();
-        let (buffers, original) = match &*form {
-            Form::Packed(buffers) => (buffers.clone(), None),
-            Form::Unverified(buffers, original) => (buffers.clone(), Some(original.clone())),
-            Form::Dense(_) | Form::Lost(_) => return,
-        };
-        *form = self.settled(buffers, original, statuses);
-    }
-
-    /// The device's answer cannot be had: the tensor is lost, unless it is still dense. Returns how to say so.
-    pub(super) fn fail(&self, reason: &str) -> Option<String> {
-        let mut form = self.lock();
-        let (buffers, original) = match &*form {
-            Form::Packed(buffers) => (buffers.clone(), None),
-            Form::Unverified(buffers, original) => (buffers.clone(), Some(original.clone())),
-            Form::Dense(_) | Form::Lost(_) => return None,
-        };
-        *form = self.failed(&buffers.layout, original, reason.to_string());
-        match &*form {
-            Form::Lost(why) => Some(why.clone()),
-            _ => None,
-        }
-    }
-
-    /// The form after the device's answer.
-    fn settled(
-        &self,
-        mut buffers: PackedBuffers,
-        original: Option<Box<Original<R>>>,
-        statuses: &[Bytes],
-    ) -> Form<R> {
-        let layout = buffers.layout;
-        let end = match records_end(&statuses[0], &layout, buffers.serial) {
-            Ok(end) => end,
-            Err(why) => return self.failed(&layout, original, why),
-        };
-        if let Some(original) = &original {
-            let reason = match launch::verdict(&statuses[1], &layout) {
-                Some(Ok(())) => None,
-                Some(Err(mismatch)) => Some(mismatch.into()),
-                None => Some(VerifyError::NotCompared {
-                    reason: "it has not run the kernel; it may have run out of memory before"
-                        .into(),
-                }),
-            };
-            if let Some(reason) = reason {
-                return self.mismatched(original, reason);
-            }
-        }
-        buffers.end = Some(end);
-        buffers.end_of_choice.get_or_insert(end);
-        let spill_words = layout.spill_words(end);
-        let spilled = 4 * spill_words;
-        let pays = PackRequest::pays(layout.blob_bytes() + spilled, layout.dense_bytes());
-        {
-            let mut predictions = Reserve::<R>::of(&self.device).predictions();
-            if pays {
-                predictions.shrank(&layout, end);
-            } else {
-                predictions.did_not_shrink(&layout);
-            }
-        }
-        if !pays {
-            let dense = match original {
-                Some(original) => Ok(original.tensor),
-                None => decode(&self.client, &buffers).map(|handle| self.tensor(handle)),
-            };
-            return match dense {
-                Ok(tensor) => {
-                    self.footprint.give_up(KeptDense::Incompressible);
-                    Form::Dense(tensor)
-                }
-                // It stays as it is, whole with its worst-case spill.
-                Err(error) => {
-                    tracing::error!(%error, "a packed tensor that does not pay cannot be decoded");
-                    Form::Packed(buffers)
-                }
-            };
-        }
-        self.footprint.set_spill(spilled);
-        let worst_case = buffers.spill.take();
-        buffers.spill = worst_case
-            .filter(|_| spill_words > 0)
-            .map(|worst_case| trimmed(&self.client, worst_case, spill_words as usize));
-        Form::Packed(buffers)
-    }
-
-    /// The form after an encode that the device did not do.
-    fn failed(
-        &self,
-        layout: &PackedLayout,
-        original: Option<Box<Original<R>>>,
-        reason: String,
-    ) -> Form<R> {
-        if let Some(original) = &original {
-            return self.mismatched(original, VerifyError::NotCompared { reason });
-        }
-        let needed = layout.blob_bytes() + layout.spill_bound_bytes();
-        let stats = self.footprint.stats();
-        let error = PackError::Lost {
-            shape: self.meta.shape().as_slice().to_vec(),
-            reason,
-            memory: stats.memory(Some(needed), pages::room::<R>(&self.device)),
-        };
-        let why = error.to_string();
-        stats.on_error(error);
-        self.footprint.lose();
-        Form::Lost(why)
-    }
-
-    /// The form of a tensor that its packed form does not give back.
-    fn mismatched(&self, original: &Original<R>, reason: VerifyError) -> Form<R> {
-        self.footprint.stats().on_error(PackError::Mismatch {
-            shape: self.meta.shape().as_slice().to_vec(),
-            dtype: DType::BF16,
-            reason,
-        });
-        self.footprint.give_up(KeptDense::Failed);
-        Form::Dense(original.tensor.clone())
-    }
 }
-
-impl PackedBuffers {
-    /// Queues the encode.
-    fn encode<R: CubeRuntime>(
-        &mut self,
-        tensor: &CubeTensor<R>,
-        request: &PackRequest,
-        tickets: &Tickets,
-    ) -> Result<(), LaunchError> {
-        let spill = self
-            .spill
-            .clone()
-            .expect("room for the worst case until the status is known");
-        self.serial = launch::encode(
-            &tensor.client,
-            tensor.handle.clone(),
-            self.rows,
-            request.codec.family,
-            &self.layout,
-            self.blob.clone(),
-            spill,
-            tickets,
-        )?;
-        Ok(())
-    }
-}
-
-/// The header's words up to the last one that says how large the packed form is, and of which encode.
-const STATUS_BYTES: usize = 4 * (SERIAL_WORD + 1);
-
-/// Where the records end, if this encode has written a header that fits the tensor: an earlier one in the same memory may
-/// have left one that does. A device that ran out of memory or
-/// refused a kernel leaves the buffer as it was, and says so nowhere else.
-fn records_end(status: &[u8], layout: &PackedLayout, serial: u32) -> Result<u32, String> {
-    let word = |index: usize| bytemuck::pod_read_unaligned::<u32>(&status[4 * index..][..4]);
-    let fixed = fixed_words(layout);
-    let fixed = fixed.into_iter().enumerate();
-    let expected = fixed.chain([(CAPACITY_WORD, layout.capacity()), (SERIAL_WORD, serial)]);
-    for (index, expected) in expected {
-        if word(index) != expected {
-            return Err(format!(
-                "the device did not run an encode: word {index} of the packed header is {:#010x} instead of {expected:#010x}; \
-                 it may have run out of memory before",
-                word(index),
-            ));
-        }
-    }
-    let end = word(RECORDS_END_WORD);
-    let (words, bound) = (layout.spill_words(end), layout.spill_bound_words());
-    if words > bound {
-        return Err(format!(
-            "an encode reports {words} spilled words, more than the {bound} that it can spill"
-        ));
-    }
-    Ok(end)
-}
-
-/// Decodes into memory of the stream whose memory the buffers are.
-fn decode<R: CubeRuntime>(
-    client: &ComputeClient<R>,
-    buffers: &PackedBuffers,
-) -> Result<Handle, LaunchError> {
-    let bytes = span_bytes(buffers.rows);
-    let output = buffers.blob.stream.executes(|| client.empty(bytes));
-    decode_into(client, buffers, output.clone())?;
-    Ok(output)
-}
-
-/// Decodes on the stream whose memory the buffers are, whichever thread asks.
-fn decode_into<R: CubeRuntime>(
-    client: &ComputeClient<R>,
-    buffers: &PackedBuffers,
-    output: Handle,
-) -> Result<(), LaunchError> {
-    let (blob, spill) = (buffers.blob.clone(), buffers.spill.clone());
-    buffers
-        .blob
-        .stream
-        .executes(|| launch::decode(client, blob, spill, &buffers.layout, output, buffers.rows))
-}
-
-/// A buffer of so many bytes, with the room of one of [few sizes](rounded).
-pub(super) fn buffer<R: CubeRuntime>(client: &ComputeClient<R>, bytes: u64) -> Handle {
-    let room = rounded(bytes);
-    client.empty(room as usize).offset_end(room - bytes)
-}
-
-/// A copy of a buffer, with its room, on another device.
-fn moved<R: CubeRuntime>(
-    client: &ComputeClient<R>,
-    buffer: Handle,
-    target: &ComputeClient<R>,
-) -> Handle {
-    // With all of its room, so that both devices' allocators see the same few sizes.
-    let room = buffer.offset_end.unwrap_or(0);
-    let mut whole = buffer;
-    whole.offset_end = None;
-    let mut owner = client.clone();
-    // SAFETY: it is the stream that the buffer belongs to, and all that is asked of it is to read that buffer.
-    unsafe { owner.set_stream(whole.stream) };
-    let word = cubecl::ir::ElemType::UInt(cubecl::ir::UIntKind::U32);
-    let copy = owner.to_client(whole, target, word);
-    if <R::Server as ServerCommunication>::SERVER_COMM_ENABLED {
-        // It is sent beside the stream. Without waiting, the stream could give the memory to others before it has been read.
-        owner.sync_collective();
-    }
-    copy.offset_end(room)
-}
-
-/// Copies the used words into a buffer of their size, on the stream that they belong to.
-fn trimmed<R: CubeRuntime>(client: &ComputeClient<R>, worst_case: Handle, words: usize) -> Handle {
-    let stream = worst_case.stream;
-    stream.executes(|| copied(client, worst_case, words))
-}
-
-fn copied<R: CubeRuntime>(client: &ComputeClient<R>, worst_case: Handle, words: usize) -> Handle {
-    let exact = buffer(client, 4 * words as u64);
-    streams::copy_words(client, worst_case, exact.clone(), words);
-    exact
-}
-
-/// Waits until the allocator has found memory for the buffers, or says that there is none. Memory that could not be had is
-/// otherwise noticed when what should lie there is looked for, and the dense tensor is gone by then.
-pub(super) fn confirm<'a, R: CubeRuntime>(
-    client: &ComputeClient<R>,
-    mut buffers: impl Iterator<Item = &'a Handle>,
-) -> Result<(), String> {
-    buffers.try_for_each(|buffer| {
-        // CubeCL panics, here too, where its own thread does.
-        let found = catch_unwind(AssertUnwindSafe(|| client.get_resource(buffer.clone())));
-        let why = match found {
-            Ok(Ok(_)) => return Ok(()),
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => PANICKED.to_string(),
-        };
-        let bytes = buffer.size();
-        Err(format!(
-            "the allocator has no memory for {bytes} bytes: {why}"
-        ))
-    })
-}
-
-#[cfg(test)]
-mod faults;
-#[cfg(all(test, feature = "wgpu"))]
-mod tests;
 
 impl<R: CubeRuntime> std::fmt::Debug for CubePacked<R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -1,6 +1,9 @@
 //! What must hold for any input. The property tests, the fuzz targets (`fuzz/`) and the replay of their corpus share it.
 
-#![allow(dead_code)]
+#![allow(
+    dead_code,
+    reason = "each test and fuzz target uses some of the checks"
+)]
 
 use lct_kernels::codebook::{CodeLengths, DecodeTable, ESCAPE_SYMBOL, MAX_LENGTH, best_code};
 use lct_kernels::header::{

@@ -6,7 +6,7 @@ use burn_backend::ops::FloatTensorOps;
 use burn_backend::{Backend, ExecutionError, TensorData};
 use burn_wgpu::{Wgpu, WgpuDevice, WgpuRuntime};
 use half::bf16;
-use lct_kernels::{CodecConfig, Mismatch};
+use lct_kernels::{CodecConfig, Mismatch, VerifyError};
 
 use super::*;
 use crate::report::Stats;
