@@ -84,6 +84,7 @@ impl<B: PackedStore> Backend for LctBackend<B> {
     fn sync(device: &Device<Self>) -> Result<(), ExecutionError> {
         before_result::<B>(device);
         let result = B::sync(device);
+        B::idle(device);
         B::take_statuses(device);
         with_errors_of::<B, _>(device, result)
     }

@@ -71,7 +71,7 @@ pub struct LctConfig {
 impl Default for LctConfig {
     fn default() -> Self {
         Self {
-            hot_window: HotWindow::Share(0.65),
+            hot_window: HotWindow::Share(0.6),
             min_elements: 16_384,
             profile: Profile::default(),
             family: Family::default(),

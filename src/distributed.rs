@@ -133,9 +133,9 @@ mod tests {
     use burn_backend::TensorData;
     use burn_backend::ops::FloatTensorOps;
     use burn_wgpu::{Wgpu, WgpuDevice};
-    use half::bf16;
 
     use super::*;
+    use crate::samples;
     use crate::tensor::natural_break;
     use crate::{HotWindow, LctConfig, MemoryReport};
 
@@ -145,8 +145,7 @@ mod tests {
     const BYTES: u64 = 128 << 10;
 
     fn data(seed: usize) -> TensorData {
-        let value = |i: usize| bf16::from_f32(((i * 31 + seed * 7) % 97) as f32 * 0.01 - 0.4);
-        TensorData::new((0..1 << 16).map(value).collect(), [64, 1024])
+        samples::data(seed, [64, 1024])
     }
 
     fn bits(tensor: &LctTensor<P>) -> TensorData {

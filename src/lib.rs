@@ -17,6 +17,8 @@ pub mod optim;
 mod per_device;
 mod report;
 mod residency;
+#[cfg(all(test, any(feature = "flex", feature = "wgpu")))]
+mod samples;
 mod store;
 mod tensor;
 

@@ -180,13 +180,13 @@ fn steps_on_the_device_have_the_bits_of_the_host() {
     let device = WgpuDevice::default();
     train::<Unfused>("unfused", &device);
     train::<Fused>("fused", &device);
-    for report in [
-        packed::<Unfused>("unfused, packed", &device),
-        packed::<Fused>("fused, packed", &device),
+    // The five tensors that were read: no later step decoded a weight or a state. Without fusion also ten gradients, which were
+    // packed too, and two weights for the first steps; with it these were had back before they left the stream.
+    for (report, decodes) in [
+        (packed::<Unfused>("unfused, packed", &device), 17..=17),
+        (packed::<Fused>("fused, packed", &device), 0..=5),
     ] {
-        // Ten gradients, which were packed too, two weights for the first steps, and the five tensors that were read: no
-        // later step decoded a weight or a state.
-        assert_eq!(report.decodes, 17, "{report}");
+        assert!(decodes.contains(&report.decodes), "{report}");
         assert_eq!(report.failed_encodes, 0, "{report}");
     }
 }

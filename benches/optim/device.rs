@@ -43,6 +43,9 @@ struct Args {
         default_value = "2359296,16777216,67108864"
     )]
     values: Vec<usize>,
+    /// Also a step over all parameters of the preset gpt2-162m of `nanogpt`.
+    #[arg(long)]
+    model: bool,
     /// Only these optimizers.
     #[arg(long, value_enum, value_delimiter = ',')]
     optimizer: Vec<Kind>,
@@ -63,11 +66,13 @@ struct Args {
     report: Option<PathBuf>,
 }
 
-/// One optimizer and size. Times are of one step.
+/// One optimizer and one parameter, or the parameters of a model. Times are of one step.
 #[derive(Debug, Serialize)]
 struct Row {
     optimizer: Kind,
     values: usize,
+    /// Parameters.
+    parameters: usize,
     /// The kernel on packed tensors.
     fused_us: f64,
     /// The kernel on dense tensors.
@@ -123,11 +128,16 @@ pub fn run() -> Result<()> {
         if args.rounds == 0 {
             continue;
         }
-        for &values in &args.values {
-            let row = bench.measure(kind, values, difference)?;
+        let mut lists: Vec<Vec<usize>> = args.values.iter().map(|&values| vec![values]).collect();
+        if args.model {
+            lists.push(gpt2());
+        }
+        for sizes in lists {
+            let row = bench.measure(kind, &sizes, difference)?;
             println!(
-                "{:>11} {kind:?}: packed {:.1} us ({:.2} B/value, {:.0} %), dense {:.1} us ({:.0} %), unfused {:.1} us, plain {:.1} us",
-                values,
+                "{:>11} values, {} parameters, {kind:?}: packed {:.1} us ({:.2} B/value, {:.0} %), dense {:.1} us ({:.0} %), unfused {:.1} us, plain {:.1} us",
+                row.values,
+                row.parameters,
                 row.fused_us,
                 row.bytes_per_value,
                 100.0 * row.roof,
@@ -153,19 +163,21 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    fn measure(&self, kind: Kind, values: usize, difference: Difference) -> Result<Row> {
-        let copies = self.copies(values)?;
+    fn measure(&self, kind: Kind, sizes: &[usize], difference: Difference) -> Result<Row> {
+        let values: usize = sizes.iter().sum();
+        let copies = self.copies(values / 8 * 8)?;
         let copy_gbps = (4 * values) as f64 / median(&copies) * 1e-3;
-        let data = Data::new(kind, values);
-        let (fused, bytes) = self.packed(kind, &data)?;
-        let dense = self.dense(kind, &data)?;
-        let unfused = self.around(kind, &data)?;
-        let plain = self.plain(kind, &data)?;
+        let list: Vec<Data> = sizes.iter().map(|&size| Data::new(kind, size)).collect();
+        let (fused, bytes) = self.packed(kind, &list)?;
+        let dense = self.dense(kind, &list)?;
+        let unfused = self.around(kind, &list)?;
+        let plain = self.plain(kind, &list)?;
         let roof = |us: f64, bytes: f64| bytes * values as f64 / us * 1e-3 / copy_gbps;
         let dense_bytes = (4 + 2 * 2 * kind.states() + 2) as f64;
         Ok(Row {
             optimizer: kind,
             values,
+            parameters: sizes.len(),
             fused_us: median(&fused),
             dense_us: median(&dense),
             unfused_us: median(&unfused),
@@ -193,74 +205,126 @@ impl Bench<'_> {
 
     /// The kernel on packed forms, each step on the same ones: from step to step with one gradient the values would leave their
     /// code behind, and it would be the way of blocks that are stored raw that is timed. Also what it moves for a value.
-    fn packed(&self, kind: Kind, data: &Data) -> Result<(Vec<f64>, f64)> {
-        let values = data.weight.len();
-        let gradient = self.upload(&data.gradient);
-        let old: Vec<PackedForm> = (data.tensors())
-            .map(|values| self.encode(values))
-            .collect::<std::result::Result<_, _>>()?;
-        let new: Vec<PackedForm> = old.iter().map(|form| self.room(form.layout)).collect();
-        let moved = |forms: &[PackedForm]| -> Result<f64> {
-            let bytes = forms.iter().map(|form| -> Result<f64> {
-                let spill = form.spill.clone().ok_or("a form has room for its spill")?;
-                let packed = launch::read(self.client, &form.layout, form.blob.clone(), spill)?;
-                Ok(packed.compact()?.bytes() as f64)
+    fn packed(&self, kind: Kind, list: &[Data]) -> Result<(Vec<f64>, f64)> {
+        let parameters: Vec<AtRest> = (list.iter())
+            .map(|data| self.at_rest(data))
+            .collect::<Result<_>>()?;
+        let moved = |side: fn(&Packed) -> &[PackedForm]| -> Result<f64> {
+            let bytes = parameters.iter().map(|parameter| match parameter {
+                AtRest::Packed(packed) => self.moved(side(packed)),
+                // Too little to count.
+                AtRest::Dense(_) => Ok(0.0),
             });
             bytes.sum()
         };
-        let before = moved(&old)?;
-        let dense = DenseLayout::contiguous(values);
-        let mut step = || -> Result<()> {
-            let (update, slope) = (later(kind), gradient.clone());
-            launch::update_packed(
-                self.client,
-                &update,
-                slope,
-                dense,
-                &old,
-                &new,
-                &self.tickets,
-            )?;
+        let before = moved(|packed| &packed.old[..])?;
+        let samples = self.time(|| {
+            for (parameter, data) in parameters.iter().zip(list) {
+                let (update, values) = (later(kind), data.weight.len());
+                let dense = DenseLayout::contiguous(values);
+                match parameter {
+                    AtRest::Packed(Packed { gradient, old, new }) => {
+                        let slope = gradient.clone();
+                        launch::update_packed(
+                            self.client,
+                            &update,
+                            slope,
+                            dense,
+                            old,
+                            new,
+                            &self.tickets,
+                        )?;
+                    }
+                    AtRest::Dense(inputs) => {
+                        launch::update(self.client, &update, inputs, &inputs[1..], dense)?;
+                    }
+                }
+            }
             Ok(())
-        };
-        let samples = self.time(&mut step)?;
-        let after = moved(&new)?;
+        })?;
+        let after = moved(|packed| &packed.new[..])?;
         if after > 1.05 * before {
             let message = format!("{after} bytes after a step, {before} before: not a usual step");
             return Err(message.into());
         }
+        let values: usize = list.iter().map(|data| data.weight.len()).sum();
         Ok((samples, 2.0 + (before + after) / values as f64))
     }
 
-    fn dense(&self, kind: Kind, data: &Data) -> Result<Vec<f64>> {
-        let dense = DenseLayout::contiguous(data.weight.len());
-        let tensors: Vec<Handle> = data.tensors().map(|values| self.upload(values)).collect();
-        let mut inputs = vec![self.upload(&data.gradient)];
-        inputs.extend(tensors.clone());
+    /// A parameter as it rests: what is too small to be packed is dense.
+    fn at_rest(&self, data: &Data) -> Result<AtRest> {
+        let gradient = self.upload(&data.gradient);
+        if data.weight.len() < SMALL {
+            let mut inputs = vec![gradient];
+            inputs.extend(data.tensors().map(|values| self.upload(values)));
+            return Ok(AtRest::Dense(inputs));
+        }
+        let old: Vec<PackedForm> = (data.tensors())
+            .map(|values| self.encode(values))
+            .collect::<std::result::Result<_, _>>()?;
+        let new = old.iter().map(|form| self.room(form.layout)).collect();
+        Ok(AtRest::Packed(Packed { gradient, old, new }))
+    }
+
+    /// The bytes that packed forms take.
+    fn moved(&self, forms: &[PackedForm]) -> Result<f64> {
+        let bytes = forms.iter().map(|form| -> Result<f64> {
+            let spill = form.spill.clone().ok_or("a form has room for its spill")?;
+            let packed = launch::read(self.client, &form.layout, form.blob.clone(), spill)?;
+            Ok(packed.compact()?.bytes() as f64)
+        });
+        bytes.sum()
+    }
+
+    fn dense(&self, kind: Kind, list: &[Data]) -> Result<Vec<f64>> {
+        let parameters: Vec<Vec<Handle>> = (list.iter())
+            .map(|data| {
+                let gradient = std::iter::once(&data.gradient[..]);
+                let all = gradient.chain(data.tensors());
+                all.map(|values| self.upload(values)).collect()
+            })
+            .collect();
         self.time(|| {
-            Ok(launch::update(
-                self.client,
-                &later(kind),
-                &inputs,
-                &tensors,
-                dense,
-            )?)
+            for (inputs, data) in parameters.iter().zip(list) {
+                let dense = DenseLayout::contiguous(data.weight.len());
+                launch::update(self.client, &later(kind), inputs, &inputs[1..], dense)?;
+            }
+            Ok(())
         })
     }
 
     /// Decode, Burn's operations one by one, encode.
-    fn around(&self, kind: Kind, data: &Data) -> Result<Vec<f64>> {
+    fn around(&self, kind: Kind, list: &[Data]) -> Result<Vec<f64>> {
+        let mut steps: Vec<Box<dyn FnMut() -> Result<()> + '_>> = (list.iter())
+            .map(|data| self.around_one(kind, data))
+            .collect::<Result<_>>()?;
+        self.time(|| steps.iter_mut().try_for_each(|step| step()))
+    }
+
+    fn around_one<'a>(
+        &'a self,
+        kind: Kind,
+        data: &'a Data,
+    ) -> Result<Box<dyn FnMut() -> Result<()> + 'a>> {
         let values = data.weight.len();
         let dense = DenseLayout::contiguous(values);
-        let forms: Vec<PackedForm> = (data.tensors())
-            .map(|values| self.encode(values))
-            .collect::<std::result::Result<_, _>>()?;
         let slope = self.tensor(self.upload(&data.gradient), values);
         // Burn's optimizer keeps its states itself, dense: those that are decoded and coded beside it are copies.
         let mut optim = burns::<Unfused>(kind);
         let weight = self.tensor(self.upload(&data.weight), values);
-        optim.step(weight, slope.clone());
-        self.time(|| {
+        optim.step(weight.clone(), slope.clone());
+        if values < SMALL {
+            let mut weight = Some(weight);
+            return Ok(Box::new(move || {
+                let old = weight.take().ok_or("the weight is there")?;
+                weight = Some(optim.step(old, slope.clone()));
+                Ok(())
+            }));
+        }
+        let forms: Vec<PackedForm> = (data.tensors())
+            .map(|values| self.encode(values))
+            .collect::<std::result::Result<_, _>>()?;
+        Ok(Box::new(move || {
             let decode = |form: &PackedForm| -> Result<Handle> {
                 let output = self.client.empty(2 * values);
                 let (blob, spill) = (form.blob.clone(), form.spill.clone());
@@ -285,22 +349,28 @@ impl Bench<'_> {
                 self.encode_into(values.clone(), dense, form)?;
             }
             Ok(())
-        })
+        }))
     }
 
     /// Burn's optimizer with fusion, dense.
-    fn plain(&self, kind: Kind, data: &Data) -> Result<Vec<f64>> {
+    fn plain(&self, kind: Kind, list: &[Data]) -> Result<Vec<f64>> {
         let device = CudaDevice::default();
         let tensor = |values: &[bf16]| -> Tensor<Fused, 1> {
             let data = burn::tensor::TensorData::new(values.to_vec(), [values.len()]);
             Tensor::from_data(data, (&device, DType::BF16))
         };
-        let (mut weight, slope) = (Some(tensor(&data.weight)), tensor(&data.gradient));
-        let mut optim = burns::<Fused>(kind);
+        let mut parameters: Vec<_> = (list.iter())
+            .map(|data| {
+                let (weight, slope) = (tensor(&data.weight), tensor(&data.gradient));
+                (burns::<Fused>(kind), Some(weight), slope)
+            })
+            .collect();
         // The stream learns what to fuse.
         let mut step = || {
-            let old = weight.take().ok_or("the weight is there")?;
-            weight = Some(optim.step(old, slope.clone()));
+            for (optim, weight, slope) in &mut parameters {
+                let old = weight.take().ok_or("the weight is there")?;
+                *weight = Some(optim.step(old, slope.clone()));
+            }
             // What is queued is executed, as at the end of a parameter's turn.
             burn_fusion::get_client::<Unfused>(&device).sync(|| ());
             Ok(())
@@ -383,6 +453,44 @@ impl Bench<'_> {
         // The answer comes from the thread that submits, after everything before.
         let _ = self.client.memory_usage();
     }
+}
+
+/// Tensors of fewer values are never packed.
+const SMALL: usize = 1024;
+
+/// A parameter and its states, and its gradient.
+enum AtRest {
+    Packed(Packed),
+    /// The gradient, the weight, the states.
+    Dense(Vec<Handle>),
+}
+
+/// The forms that a step starts from, and those that it writes.
+struct Packed {
+    gradient: Handle,
+    old: Vec<PackedForm>,
+    new: Vec<PackedForm>,
+}
+
+/// The sizes of the parameters of `nanogpt --preset gpt2-162m`.
+fn gpt2() -> Vec<usize> {
+    const WIDTH: usize = 768;
+    let linear = |from: usize, to: usize| [from * WIDTH * to * WIDTH, to * WIDTH];
+    let norm = [WIDTH, WIDTH];
+    let layer = [
+        norm,
+        linear(1, 3),
+        linear(1, 1),
+        norm,
+        linear(1, 4),
+        linear(4, 1),
+    ]
+    .concat();
+    let mut sizes = vec![50_304 * WIDTH, 1_024 * WIDTH];
+    (0..12).for_each(|_| sizes.extend(&layer));
+    sizes.extend(norm);
+    sizes.push(50_304 * WIDTH);
+    sizes
 }
 
 /// A step in which all states are known.

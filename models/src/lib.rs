@@ -15,8 +15,8 @@ mod sync {
     pub(super) use std::sync::PoisonError;
 }
 
-use loom::sync::Arc;
 use loom::sync::atomic::{AtomicI32, Ordering::SeqCst};
+use loom::sync::{Arc, Mutex};
 use loom::thread;
 use state::{Cell, Evicted, Forms, Held, State};
 
@@ -42,8 +42,39 @@ struct Copied(u32);
 
 enum Rest {
     Packed(u32),
+    /// To be packed as soon as a lazy backend's stream has done with it.
+    Gathered(Arc<Gathered>),
     /// Computed again from another tensor.
     Derived(Arc<Tensor>),
+}
+
+/// Where a tensor is that was gathered.
+struct Gathered(Mutex<Place>);
+
+#[derive(Clone, Copy)]
+enum Place {
+    Waiting(u32),
+    Packed(u32),
+    Reclaimed,
+}
+
+impl Gathered {
+    /// The tensor leaves the stream, if it is still there.
+    fn leave(&self) {
+        let mut place = self.0.lock().unwrap();
+        if let Place::Waiting(dense) = *place {
+            *place = Place::Packed(!dense);
+        }
+    }
+
+    fn reclaim(&self) -> Option<Dense> {
+        let mut place = self.0.lock().unwrap();
+        let Place::Waiting(dense) = *place else {
+            return None;
+        };
+        *place = Place::Reclaimed;
+        Some(Dense(dense))
+    }
 }
 
 impl state::Rest for Rest {
@@ -101,6 +132,11 @@ impl Tensor {
 
     /// What somebody who uses the tensor gets.
     fn use_it(&self) -> u32 {
+        let waiting = |rest: &Rest| match rest {
+            Rest::Gathered(gathered) => gathered.reclaim(),
+            Rest::Packed(_) | Rest::Derived(_) => None,
+        };
+        self.cell.reclaim(waiting, |_| None);
         match self.cell.look() {
             State::Dense(dense) => dense.0,
             State::Lifted(lifted) => lifted.0 - 1,
@@ -152,6 +188,21 @@ impl Tensor {
         thread::yield_now();
     }
 
+    /// The same, but the tensor leaves only when the stream has done with it.
+    fn gather(&self) {
+        if let Evicted::Dense(mut hand_over, dense) = self.cell.evict() {
+            let place = Mutex::new(Place::Waiting(dense.0));
+            hand_over.finish(Rest::Gathered(Arc::new(Gathered(place))));
+        }
+    }
+
+    /// The stream has done with the tensor, if it waits for that.
+    fn leave(&self) {
+        if let Some(Rest::Gathered(gathered)) = self.cell.look().rest().map(|rest| &**rest) {
+            gathered.leave();
+        }
+    }
+
     /// Gives `self` up for a derivation from `operand`, which is lifted first.
     fn derive_from(&self, operand: &Arc<Self>) {
         operand.cell.lift(|dense| Lifted(dense.0 + 1));
@@ -174,6 +225,13 @@ impl Tensor {
 fn wake(rest: &Rest) -> u32 {
     match rest {
         Rest::Packed(packed) => !packed,
+        Rest::Gathered(gathered) => {
+            gathered.leave();
+            match *gathered.0.lock().unwrap() {
+                Place::Packed(packed) => !packed,
+                Place::Waiting(_) | Place::Reclaimed => panic!("the value is gone"),
+            }
+        }
         Rest::Derived(operand) => operand.use_it(),
     }
 }
@@ -247,6 +305,21 @@ fn a_lazy_batch_is_not_asked_for_before_it_is_queued() {
             |[a, b]| Tensor::evict_lazily([a, b]),
             |[a, b]| assert_eq!((b.use_it(), a.use_it()), (VALUE, VALUE)),
             use_first,
+        ],
+    );
+}
+
+#[test]
+fn who_uses_a_tensor_that_waits_has_it_back_unless_it_has_left() {
+    on_every_schedule(
+        || [Tensor::new()],
+        [
+            |[tensor]| {
+                tensor.gather();
+                tensor.leave();
+            },
+            use_first,
+            |_| (),
         ],
     );
 }

@@ -36,11 +36,19 @@ macro_rules! forward {
         fn $name($($arg: primitive!($kind)),*) -> primitive!(FloatTensor) {
             let recipe = crate::tensor::Recipe::new(crate::store::Cheap::$cheap, &[$(&$arg),*]);
             let result = B::$name($(dense!($kind, $arg)),*);
+            B::queued(&result);
             crate::tensor::LctTensor::with_recipe(result, recipe)
         }
     };
     ($args:tt -> $result:tt: $($name:ident),+ $(,)?) => {
         $(forward!(@plain $name $args -> $result);)+
+    };
+    (@plain $name:ident ($first:ident: FloatTensor $(, $arg:ident: $kind:tt)* $(,)?) -> FloatTensor) => {
+        fn $name($first: primitive!(FloatTensor) $(, $arg: primitive!($kind))*) -> primitive!(FloatTensor) {
+            let result = B::$name(dense!(FloatTensor, $first) $(, dense!($kind, $arg))*);
+            B::queued(&result);
+            wrap!(FloatTensor, result)
+        }
     };
     (@plain $name:ident ($($arg:ident: $kind:tt),* $(,)?) -> $result:tt) => {
         fn $name($($arg: primitive!($kind)),*) -> primitive!($result) {
@@ -51,7 +59,9 @@ macro_rules! forward {
         fn $name($($arg: primitive!($kind)),*) -> primitive!($result) {
             $(touch!($kind, $arg);)*
             crate::tensor::natural_break::<B>(&$on.device());
-            wrap!($result, B::$name($(dense!($kind, $arg)),*))
+            let result = B::$name($(dense!($kind, $arg)),*);
+            queued!($result, result);
+            wrap!($result, result)
         }
     };
 }
@@ -98,6 +108,14 @@ macro_rules! touch {
         $arg.iter().for_each(crate::tensor::LctTensor::touch)
     };
     ($kind:tt, $arg:expr) => {};
+}
+
+/// Tells `B` that it has queued an operation with this result.
+macro_rules! queued {
+    (FloatTensor, $result:expr) => {
+        B::queued(&$result)
+    };
+    ($kind:tt, $result:expr) => {};
 }
 
 /// Makes a result of `B` one of ours. Int and bool tensors stay as they are, and are counted.

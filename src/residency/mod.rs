@@ -251,7 +251,7 @@ impl<B: PackedStore> Residency<B> {
         // Locked until what was gathered is queued, as nobody can ask for it before.
         let mut handed_over = Vec::new();
         for storage in &storages {
-            let Some((mut hand_over, tensor)) = storage.evict() else {
+            let Some((mut hand_over, tensor)) = storage.evict(&mut batch) else {
                 continue;
             };
             if B::LAZY {

@@ -207,17 +207,15 @@ fn dense_bytes(tensor: &FlexTensor) -> u64 {
 mod tests {
     use std::sync::Arc;
 
-    use half::bf16;
     use lct_kernels::{CodecConfig, Mismatch};
 
     use super::*;
     use crate::report::Stats;
+    use crate::samples;
     use crate::store::inject::{FLIPPED, Fault};
 
     fn tensor() -> FlexTensor {
-        let value = |i: usize| bf16::from_f32((i * 31 % 97) as f32 * 0.01 - 0.4);
-        let values = (0..64 * 300).map(value).collect();
-        FlexTensor::from_data(burn_backend::TensorData::new(values, [64, 300]))
+        FlexTensor::from_data(samples::data(0, [64, 300]))
     }
 
     fn packed(verify: bool, fault: Option<Fault>) -> (FlexPacked, Arc<Stats>) {

@@ -3,13 +3,10 @@
 //! burn-fusion keeps operations in a lazy stream and compiles runs of them into one kernel. In such a kernel the
 //! compiler may contract a multiplication and an addition, so a run that is cut elsewhere gives other bits. Hence:
 //!
-//! - **Going to rest** (packing, lifting, releasing) is a custom operation, one for a batch of tensors. The residency asks for it at *natural breaks*,
-//!   beside matrix products, where the run before is closed anyway; and the tensors are the ones that were not used for
-//!   longest, whose producers have long been executed.
-//! - **Unpacking** leaves no trace in the stream: the decode kernel runs at once, its output is registered as a handle,
-//!   and a [shell](Shells) stands for it, as if the operation that made it had been executed before.
+//! - **Going to rest** (packing, lifting, releasing) happens [beside the stream](super::fusion_rest).
+//! - **Unpacking** leaves no trace in the stream either: the decode kernel runs at once, its output is registered as a
+//!   handle, and a [shell](Shells) stands for it, as if the operation that made it had been executed before.
 
-use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use burn_backend::tensor::{Device, FloatTensor};
@@ -18,47 +15,72 @@ use burn_cubecl::fusion::FusionCubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 use burn_fusion::client::GlobalFusionClient;
-use burn_fusion::stream::{Operation, OperationStreams};
-use burn_fusion::{Fusion, FusionHandle, FusionTensor, get_client};
-use burn_ir::{BackendIr, CustomOpIr, HandleContainer, OperationIr, TensorIr, TensorStatus};
+use burn_fusion::stream::OperationStreams;
+use burn_fusion::{Fusion, FusionTensor, get_client};
+use burn_ir::{BackendIr, CustomOpIr, OperationIr, TensorIr, TensorStatus};
 use burn_std::Metadata;
 use lct_kernels::optim::Update;
 
 use super::cube::CubePacked;
 use super::cube_layout;
+use super::fusion_rest::{self as rest, Fate, FusionBatch, Gate, Nothing, Queued, Waiting};
 use super::reserve::Reserve;
 use super::{Cheap, Operands, PackRequest, PackedStore, streams};
 use crate::per_device;
 
 type Client<R> = GlobalFusionClient<FusionCubeRuntime<R>>;
-pub(super) type Slot<R> = Arc<OnceLock<CubePacked<R>>>;
 
 /// How often, a millisecond apart, an operation is looked for that another thread is about to queue.
 const MOST_TRIES: u32 = 10_000;
 
-/// What an operation of a stream leaves, once it has been executed.
+/// What a tensor leaves that goes to rest, once it has left its stream.
 pub struct Pending<T, R: CubeRuntime> {
     client: Client<R>,
     stream: StreamId,
     slot: Arc<OnceLock<T>>,
+    /// The tensor, as long as it has not left.
+    waiting: Option<Arc<Waiting<R>>>,
+    force: fn(&Client<R>, StreamId),
 }
 
 impl<T, R: CubeRuntime> Pending<T, R> {
     /// What an operation of this thread's stream is going to leave.
-    fn new(client: &Client<R>) -> Self {
+    fn new<B: rest::Backend<R>>(client: &Client<R>) -> Self {
         Self {
             client: client.clone(),
             stream: StreamId::current(),
             slot: Arc::default(),
+            waiting: None,
+            force: |client, stream| Gate::<R>::of(client.device()).force::<B>(client, stream),
         }
     }
 
     /// What is there already.
-    fn ready(client: &Client<R>, value: T) -> Self {
+    fn ready<B: rest::Backend<R>>(client: &Client<R>, value: T) -> Self {
         Self {
             slot: Arc::new(OnceLock::from(value)),
-            ..Self::new(client)
+            ..Self::new::<B>(client)
         }
+    }
+
+    /// What this thread's tensor leaves as soon as the batch has left.
+    fn gathered<B: rest::Backend<R>>(
+        batch: &mut FusionBatch<R>,
+        tensor: FusionTensor<FusionCubeRuntime<R>>,
+        queued: Option<Queued>,
+        fate: impl FnOnce(Arc<OnceLock<T>>) -> Fate<R>,
+    ) -> Self {
+        let pending = Self::new::<B>(&tensor.client);
+        let waiting = batch.add(tensor, queued, fate(pending.slot.clone()));
+        Self {
+            waiting: Some(waiting),
+            ..pending
+        }
+    }
+
+    /// The tensor, if it has not left yet.
+    fn reclaim(&self) -> Option<FusionTensor<FusionCubeRuntime<R>>> {
+        self.waiting.as_ref()?.reclaim()
     }
 
     fn get(&self) -> &T {
@@ -67,13 +89,14 @@ impl<T, R: CubeRuntime> Pending<T, R> {
             return found;
         }
         // The server may only lag behind. A stream in which nothing is queued waits for it and cuts no plans.
-        let idle = Shells::<R>::of(self.client.device()).stream;
+        let idle = Gate::<R>::of(self.client.device()).idle;
         idle.executes(|| self.client.sync(|| ()));
         for _ in 0..MOST_TRIES {
             if let Some(found) = found() {
                 return found;
             }
-            // It is still in the queue, or about to be put there by another thread.
+            // It waits, is still in the queue, or is about to be put there by another thread.
+            (self.force)(&self.client, self.stream);
             self.stream.executes(|| self.client.sync(|| ()));
             if found().is_none() {
                 std::thread::sleep(std::time::Duration::from_millis(1));
@@ -127,7 +150,7 @@ where
             .iter()
             .map(|_| FusionPacked {
                 shape: gradient.shape.clone(),
-                packed: Pending::new(&gradient.client),
+                packed: Pending::new::<CubeBackend<R, F, I, BT>>(&gradient.client),
             })
             .collect();
         let slots = new.iter().map(|packed| packed.packed.slot.clone());
@@ -163,14 +186,37 @@ where
         request: &PackRequest,
     ) -> FusionPacked<R> {
         let shape = tensor.shape.clone();
-        request.stats.queue_add(bytes(&shape));
+        let queued = Queued::new(&request.stats, bytes(&shape));
         let fate = |slot| Fate::Pack(slot, request.clone());
-        let packed = batch.add(tensor, fate);
+        let queued = Some(queued);
+        let packed = Pending::gathered::<CubeBackend<R, F, I, BT>>(batch, tensor, queued, fate);
         FusionPacked { shape, packed }
     }
 
     fn submit(batch: FusionBatch<R>) {
-        batch.register::<CubeBackend<R, F, I, BT>>();
+        batch.submit();
+    }
+
+    fn queued(result: &FloatTensor<Self>) {
+        let gate = Gate::<R>::of(result.client.device());
+        gate.queued::<CubeBackend<R, F, I, BT>>(result);
+    }
+
+    fn idle(device: &Device<Self>) {
+        let client = get_client::<CubeBackend<R, F, I, BT>>(device);
+        Gate::<R>::of(device).idle::<CubeBackend<R, F, I, BT>>(&client);
+    }
+
+    fn reclaim(packed: &FusionPacked<R>) -> Option<FloatTensor<Self>> {
+        packed.packed.reclaim()
+    }
+
+    fn reclaim_lifted(lifted: &Self::Lifted) -> Option<FloatTensor<Self>> {
+        lifted.reclaim()
+    }
+
+    fn reclaim_released(layout: &Self::Layout) -> Option<FloatTensor<Self>> {
+        layout.reclaim()
     }
 
     fn relocate(
@@ -185,7 +231,7 @@ where
         let client = get_client::<CubeBackend<R, F, I, BT>>(device);
         Some(FusionPacked {
             shape: packed.shape.clone(),
-            packed: Pending::ready(&client, moved),
+            packed: Pending::ready::<CubeBackend<R, F, I, BT>>(&client, moved),
         })
     }
 
@@ -210,15 +256,19 @@ where
     }
 
     fn lift(batch: &mut FusionBatch<R>, tensor: FloatTensor<Self>) -> Self::Lifted {
-        batch.add(tensor, Fate::Lift)
+        Pending::gathered::<CubeBackend<R, F, I, BT>>(batch, tensor, None, Fate::Lift)
     }
 
     fn lifted(tensor: &Self::Lifted) -> CubeTensor<R> {
         tensor.get().clone()
     }
 
+    fn discard(batch: &mut FusionBatch<R>, tensor: FloatTensor<Self>) {
+        batch.discard(tensor);
+    }
+
     fn release(batch: &mut FusionBatch<R>, tensor: FloatTensor<Self>) -> Self::Layout {
-        batch.add(tensor, Fate::Release)
+        Pending::gathered::<CubeBackend<R, F, I, BT>>(batch, tensor, None, Fate::Release)
     }
 
     fn lay_out(tensor: CubeTensor<R>, layout: &Self::Layout) -> CubeTensor<R> {
@@ -275,110 +325,9 @@ where
     }
 }
 
-/// What happens to a tensor that goes to rest, and where it is left.
-enum Fate<R: CubeRuntime> {
-    /// It is kept, outside of the stream.
-    Lift(Arc<OnceLock<CubeTensor<R>>>),
-    /// Nothing but its layout is kept.
-    Release(Arc<OnceLock<Metadata>>),
-    Pack(Slot<R>, PackRequest),
-}
-
-/// The tensors that go to rest at one natural break.
-pub struct FusionBatch<R: CubeRuntime> {
-    tensors: Vec<FusionTensor<FusionCubeRuntime<R>>>,
-    fates: Vec<Fate<R>>,
-}
-
-impl<R: CubeRuntime> Default for FusionBatch<R> {
-    fn default() -> Self {
-        Self {
-            tensors: Vec::new(),
-            fates: Vec::new(),
-        }
-    }
-}
-
-impl<R: CubeRuntime> FusionBatch<R> {
-    fn add<T>(
-        &mut self,
-        tensor: FusionTensor<FusionCubeRuntime<R>>,
-        fate: impl FnOnce(Arc<OnceLock<T>>) -> Fate<R>,
-    ) -> Pending<T, R> {
-        let pending = Pending::new(&tensor.client);
-        self.fates.push(fate(pending.slot.clone()));
-        self.tensors.push(tensor);
-        pending
-    }
-
-    /// Queues all of it as one operation that consumes the tensors, so that each is freed as soon as it is encoded.
-    fn register<B>(self)
-    where
-        B: BackendIr<
-                Handle = FusionHandle<FusionCubeRuntime<R>>,
-                FloatTensorPrimitive = CubeTensor<R>,
-            >,
-    {
-        let Some(first) = self.tensors.first() else {
-            return;
-        };
-        let client = first.client.clone();
-        let streams = OperationStreams::with_inputs(&self.tensors);
-        let inputs: Vec<TensorIr> = (self.tensors.into_iter())
-            .map(FusionTensor::into_ir)
-            .collect();
-        let description = CustomOpIr::new("lct_rest", &inputs, &[]);
-        let operation = GoToRest::<B, R> {
-            inputs,
-            fates: self.fates,
-            backend: PhantomData,
-        };
-        client.register(streams, OperationIr::Custom(description), operation);
-    }
-}
-
-/// Takes the tensors of a batch out of the stream, in order.
-struct GoToRest<B, R: CubeRuntime> {
-    inputs: Vec<TensorIr>,
-    fates: Vec<Fate<R>>,
-    backend: PhantomData<B>,
-}
-
-impl<B, R> Operation<FusionCubeRuntime<R>> for GoToRest<B, R>
-where
-    R: CubeRuntime,
-    B: BackendIr<Handle = FusionHandle<FusionCubeRuntime<R>>, FloatTensorPrimitive = CubeTensor<R>>,
-{
-    fn execute(&self, handles: &mut HandleContainer<FusionHandle<FusionCubeRuntime<R>>>) {
-        for (input, fate) in self.inputs.iter().zip(&self.fates) {
-            let tensor = handles.get_float_tensor::<B>(input);
-            match fate {
-                Fate::Lift(slot) => {
-                    slot.get_or_init(|| tensor);
-                }
-                Fate::Release(slot) => {
-                    slot.get_or_init(|| *tensor.meta);
-                }
-                Fate::Pack(slot, request) => {
-                    slot.get_or_init(|| CubePacked::pack(tensor, request));
-                    request.stats.queue_sub(bytes(&input.shape));
-                }
-            }
-        }
-    }
-}
-
 /// Logical bytes of a BF16 tensor.
 fn bytes(shape: &Shape) -> u64 {
     2 * shape.num_elements() as u64
-}
-
-impl<B, R: CubeRuntime> std::fmt::Debug for GoToRest<B, R> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("GoToRest")
-            .field("inputs", &self.inputs)
-            .finish_non_exhaustive()
-    }
 }
 
 impl<R: CubeRuntime> std::fmt::Debug for FusionPacked<R> {
@@ -395,29 +344,21 @@ impl<R: CubeRuntime> std::fmt::Debug for FusionPacked<R> {
 /// Outside of burn-fusion a tensor can only be made as the output of an operation, and an operation in a stream may close a
 /// fused run. So shells are made in bulk on a stream of their own, where nothing is ever fused, and given the id of a
 /// registered handle and the stream of their user when they are needed.
-struct Shells<R: CubeRuntime> {
-    stream: StreamId,
-    stock: Mutex<Vec<FusionTensor<FusionCubeRuntime<R>>>>,
-}
+struct Shells<R: CubeRuntime>(Mutex<Vec<FusionTensor<FusionCubeRuntime<R>>>>);
 
 impl<R: CubeRuntime> Shells<R> {
     /// How many are made at a time.
     const BATCH: usize = 256;
 
     fn of(device: &R::CubeDevice) -> &'static Self {
-        per_device::get(device.id(), || Self {
-            // A stream belongs to a thread; this one's has ended when others use it.
-            stream: std::thread::spawn(StreamId::current)
-                .join()
-                .expect("asking for a thread's stream does not panic"),
-            stock: Mutex::default(),
-        })
+        per_device::get(device.id(), || Self(Mutex::default()))
     }
 
     fn take(&self, client: &Client<R>) -> FusionTensor<FusionCubeRuntime<R>> {
-        let mut stock = self.stock.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stock = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if stock.is_empty() {
-            *stock = self.stream.executes(|| make_shells(client, Self::BATCH));
+            let idle = Gate::<R>::of(client.device()).idle;
+            *stock = idle.executes(|| make_shells(client, Self::BATCH));
         }
         stock.pop().expect("a fresh batch is not empty")
     }
@@ -447,30 +388,21 @@ fn make_shells<R: CubeRuntime>(
     shells
 }
 
-/// An operation that does nothing.
-#[derive(Debug)]
-struct Nothing;
-
-impl<R: CubeRuntime> Operation<FusionCubeRuntime<R>> for Nothing {
-    fn execute(&self, _handles: &mut HandleContainer<FusionHandle<FusionCubeRuntime<R>>>) {}
-}
-
 #[cfg(all(test, feature = "wgpu"))]
 mod tests {
     use burn_backend::ops::FloatTensorOps;
     use burn_backend::{TensorData, TensorMetadata};
     use burn_wgpu::{Wgpu, WgpuDevice};
-    use half::bf16;
     use lct_kernels::CodecConfig;
 
     use super::*;
     use crate::report::Stats;
+    use crate::samples;
 
     type B = Wgpu<f32, i32, u32>;
 
     fn data(seed: usize) -> TensorData {
-        let value = |i: usize| bf16::from_f32(((i * 31 + seed) % 97) as f32 * 0.01 - 0.4);
-        TensorData::new((0..64 * 300).map(value).collect(), [64, 300])
+        samples::data(seed, [64, 300])
     }
 
     fn request() -> PackRequest {

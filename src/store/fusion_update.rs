@@ -4,7 +4,7 @@
 //! handle, so the kernel works in place as an unfused backend's would.
 
 use std::marker::PhantomData;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use burn_backend::{DType, Shape};
 use burn_cubecl::CubeRuntime;
@@ -16,8 +16,10 @@ use burn_ir::{BackendIr, CustomOpIr, HandleContainer, OperationIr, TensorIr};
 use lct_kernels::optim::Update;
 
 use super::cube::CubePacked;
-use super::fusion::Slot;
 use super::{Operands, PackRequest, cube_update};
+
+/// Where a packed form is left.
+type Slot<R> = Arc<OnceLock<CubePacked<R>>>;
 
 /// Queues the step; returns the tensors that it is going to make.
 pub(super) fn update<B, R>(

@@ -26,6 +26,8 @@ mod flex;
 #[cfg(feature = "cube")]
 mod fusion;
 #[cfg(feature = "cube")]
+mod fusion_rest;
+#[cfg(feature = "cube")]
 mod fusion_update;
 #[cfg(feature = "cube")]
 mod pages;
@@ -146,9 +148,30 @@ pub trait PackedStore: Backend {
         request: &PackRequest,
     ) -> Self::Packed;
 
-    /// Sees to it that what was gathered is done, as one operation of the stream: each operation that has nothing to do with
-    /// the others may make a lazy backend close its plans.
+    /// Sees to it that what was gathered is done. A lazy backend does it once none of its operations needs the tensors any more.
     fn submit(_batch: Self::Batch) {}
+
+    /// An operation that computes `result` was queued after all that was submitted so far. Where this is told often, a lazy
+    /// backend soon knows that what was gathered can be done.
+    fn queued(_result: &FloatTensor<Self>) {}
+
+    /// A lazy backend has just executed all that this thread had queued: what is queued now cuts no plans.
+    fn idle(_device: &Device<Self>) {}
+
+    /// The dense tensor, if it has not become this packed form yet. Then it never will.
+    fn reclaim(_packed: &Self::Packed) -> Option<FloatTensor<Self>> {
+        None
+    }
+
+    /// The tensor, if it has not been [lifted](Self::lift) yet.
+    fn reclaim_lifted(_lifted: &Self::Lifted) -> Option<FloatTensor<Self>> {
+        None
+    }
+
+    /// The tensor, if it has not been [released](Self::release) yet.
+    fn reclaim_released(_layout: &Self::Layout) -> Option<FloatTensor<Self>> {
+        None
+    }
 
     /// The packed form on another device, moved as it is and counted there. `None` if the tensor has to move dense: the backend
     /// inside would lay it out anew, or there is no way for packed forms from one of its devices to another.
@@ -185,6 +208,9 @@ pub trait PackedStore: Backend {
     fn derivable(_tensor: &FloatTensor<Self>) -> bool {
         true
     }
+
+    /// Gives the tensor up.
+    fn discard(_batch: &mut Self::Batch, _tensor: FloatTensor<Self>) {}
 
     /// Gives the tensor up, but for how it lies in memory.
     fn release(batch: &mut Self::Batch, tensor: FloatTensor<Self>) -> Self::Layout;

@@ -22,7 +22,7 @@ mod view;
 
 pub(crate) use recipe::Recipe;
 pub(crate) use state::Held;
-pub(crate) use storage::Storage;
+pub(crate) use storage::{Image, Storage};
 pub(crate) use view::{View, ViewOp};
 
 /// Waits for a result of the device, or for the error of the device that came to light before it. Encode statuses come with
@@ -32,6 +32,7 @@ pub(crate) async fn result_of<B: PackedStore, T>(
     result: impl Future<Output = Result<T, ExecutionError>>,
 ) -> Result<T, ExecutionError> {
     let result = result.await;
+    B::idle(&device);
     B::take_statuses(&device);
     with_errors_of::<B, _>(&device, result)
 }
@@ -123,7 +124,8 @@ pub struct LctTensor<B: PackedStore>(Form<B>);
 #[derive(Clone)]
 enum Form<B: PackedStore> {
     Passed(FloatTensor<B>),
-    Managed(Arc<Storage<B>>, View),
+    /// A view, and what it is in a lazy backend's stream as long as the storage is dense there.
+    Managed(Arc<Storage<B>>, View, Option<Arc<Image<B>>>),
 }
 
 impl<B: PackedStore> LctTensor<B> {
@@ -144,7 +146,7 @@ impl<B: PackedStore> LctTensor<B> {
         let storage = Arc::new(Storage::new(tensor, device, residency, recipe));
         storage.residency.admit(&storage);
         let view = View::identity(&storage.shape);
-        Self(Form::Managed(storage, view))
+        Self(Form::Managed(storage, view, None))
     }
 
     /// B's dense tensor: moved out if nobody else holds it, decoded if it is packed.
@@ -155,19 +157,25 @@ impl<B: PackedStore> LctTensor<B> {
     pub fn dense(self) -> FloatTensor<B> {
         match self.0 {
             Form::Passed(tensor) => tensor,
-            Form::Managed(storage, view) => {
-                let base = match Arc::try_unwrap(storage) {
-                    Ok(storage) => storage.into_dense(),
-                    Err(storage) => storage.to_dense(),
-                };
-                view.replay::<B>(base)
+            Form::Managed(storage, view, image) => {
+                if let Some(tensor) = image.and_then(Image::used) {
+                    match Arc::try_unwrap(storage) {
+                        Ok(storage) => storage.end(),
+                        Err(storage) => storage.used(),
+                    }
+                    return tensor;
+                }
+                match Arc::try_unwrap(storage) {
+                    Ok(storage) => storage.into_dense(&view),
+                    Err(storage) => storage.to_dense(&view),
+                }
             }
         }
     }
 
     /// Counts as a use, so that the tensor is not the next to leave the window.
     pub(crate) fn touch(&self) {
-        if let Form::Managed(storage, _) = &self.0 {
+        if let Form::Managed(storage, ..) = &self.0 {
             storage.residency.touch(storage);
         }
     }
@@ -176,25 +184,39 @@ impl<B: PackedStore> LctTensor<B> {
     pub(crate) fn device(&self) -> Device<B> {
         match &self.0 {
             Form::Passed(tensor) => B::float_device(tensor),
-            Form::Managed(storage, _) => storage.device.clone(),
+            Form::Managed(storage, ..) => storage.device.clone(),
         }
     }
 
     /// A shape-only operation: recorded if it can be replayed for nothing, executed otherwise.
+    ///
+    /// A lazy backend's stream sees it now, as it would without us, and not at each use.
     pub(crate) fn view(self, op: ViewOp) -> Self {
-        match self.0 {
-            Form::Passed(tensor) => Self(Form::Passed(op.apply::<B>(tensor))),
-            // Padded rows do not join: the reshape copies, once, and not each time that the view is looked at.
-            Form::Managed(storage, view) if matches!(&op, ViewOp::Reshape(shape) if storage.reshape_copies(shape)) => {
-                Self::new(op.apply::<B>(Self(Form::Managed(storage, view)).dense()))
+        let (storage, view, image) = match self.0 {
+            Form::Passed(tensor) => return Self(Form::Passed(op.apply::<B>(tensor))),
+            Form::Managed(storage, view, image) => (storage, view, image),
+        };
+        // Padded rows do not join: the reshape copies, once, and not each time that the view is looked at.
+        let copies = matches!(&op, ViewOp::Reshape(shape) if storage.reshape_copies(shape));
+        // Nobody else has the tensor as it was.
+        let is_last = B::LAZY
+            && !matches!(op, ViewOp::Expand(_) | ViewOp::Slice(_))
+            && view.is_identity()
+            && Arc::strong_count(&storage) == 1
+            && storage.is_simple();
+        let next = view.then(&op);
+        // A small piece is a storage of its own, so that the large one can be freed when nobody else uses it.
+        let next = next.filter(|next| 4 * next.num_elements() >= storage.shape.num_elements());
+        match next {
+            Some(next) if !copies && !is_last => {
+                let image = if B::LAZY {
+                    storage.image(&view, image, &op)
+                } else {
+                    None
+                };
+                Self(Form::Managed(storage, next, image))
             }
-            Form::Managed(storage, view) => match view.then(&op) {
-                // A small piece is a storage of its own, so that the large one can be freed when nobody else uses it.
-                Some(next) if 4 * next.num_elements() >= storage.shape.num_elements() => {
-                    Self(Form::Managed(storage, next))
-                }
-                _ => Self::new(op.apply::<B>(Self(Form::Managed(storage, view)).dense())),
-            },
+            _ => Self::new(op.apply::<B>(Self(Form::Managed(storage, view, image)).dense())),
         }
     }
 
@@ -223,13 +245,13 @@ impl<B: PackedStore> LctTensor<B> {
     ) -> Self {
         let view = View::identity(&shape);
         let storage = Storage::at_rest(packed, shape, device, residency);
-        Self(Form::Managed(Arc::new(storage), view))
+        Self(Form::Managed(Arc::new(storage), view, None))
     }
 
     /// The storage, if this is all of it as it is.
     fn at_rest(&self) -> Option<&Arc<Storage<B>>> {
         match &self.0 {
-            Form::Managed(storage, view) if view.is_identity() => Some(storage),
+            Form::Managed(storage, view, _) if view.is_identity() => Some(storage),
             Form::Managed(..) | Form::Passed(_) => None,
         }
     }
@@ -249,7 +271,7 @@ impl<B: PackedStore> LctTensor<B> {
         let storage = Arc::new(Storage::new(tensor, device, residency, None));
         let view = View::identity(&storage.shape);
         let weak = Arc::downgrade(&storage);
-        (Self(Form::Managed(storage, view)), Some(weak))
+        (Self(Form::Managed(storage, view, None)), Some(weak))
     }
 
     /// B's dense tensor, to be written where it lies. Whether it was managed before; if so, it is not until it is
@@ -288,7 +310,7 @@ impl<B: PackedStore> TensorMetadata for LctTensor<B> {
     fn shape(&self) -> Shape {
         match &self.0 {
             Form::Passed(tensor) => tensor.shape(),
-            Form::Managed(_, view) => view.shape(),
+            Form::Managed(_, view, _) => view.shape(),
         }
     }
 }
@@ -297,7 +319,7 @@ impl<B: PackedStore> std::fmt::Debug for LctTensor<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.0 {
             Form::Passed(tensor) => f.debug_tuple("LctTensor").field(tensor).finish(),
-            Form::Managed(storage, view) => f
+            Form::Managed(storage, view, _) => f
                 .debug_struct("LctTensor")
                 .field("shape", &view.shape())
                 .field("storage", storage)

@@ -184,6 +184,34 @@ impl<F: Forms> Cell<F> {
         }
     }
 
+    /// Makes a tensor dense again that was to rest, or to be lifted, and has not left a lazy backend's stream yet. Nobody else
+    /// may be about to wait for it.
+    pub(crate) fn reclaim(
+        &self,
+        rest: impl FnOnce(&F::Rest) -> Option<F::Dense>,
+        lifted: impl FnOnce(&F::Lifted) -> Option<F::Dense>,
+    ) {
+        let mut state = self.lock();
+        let tensor = match &*state {
+            State::Resting(form) if Arc::strong_count(form) == 1 => rest(form),
+            State::Lifted(tensor) if Arc::strong_count(tensor) == 1 => lifted(tensor),
+            _ => None,
+        };
+        let Some(tensor) = tensor else {
+            return;
+        };
+        let was = std::mem::replace(&mut *state, State::Dense(tensor));
+        if was.held() == Held::Nothing {
+            self.books.enter_window();
+        }
+        if was.is_derived() {
+            self.books.leave_derived();
+        }
+        drop(state);
+        // Dropping what it was to be derived from calls the backend.
+        drop(was);
+    }
+
     /// Replaces the dense tensor by its packed form, if it is still there.
     pub(crate) fn replace(&self, rest: F::Rest) {
         let mut state = self.lock();

@@ -1,13 +1,14 @@
 //! What is stored once, however many views look at it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use burn_backend::tensor::{Device, FloatTensor};
 use burn_backend::{Shape, TensorMetadata};
 
 use super::recipe::{Derivation, Recipe};
 use super::state::{self, Cell, Evicted, Forms, Held, State};
+use super::view::{View, ViewOp};
 use crate::backend::LctBackend;
 use crate::report::Stats;
 use crate::residency::Residency;
@@ -32,7 +33,30 @@ pub(crate) struct Storage<B: PackedStore> {
     recipe: Option<Recipe<B>>,
     /// How often it was to leave the window and another thread's stream was in the way, since its last use.
     refusals: AtomicU32,
+    /// What views of the dense tensor are in a lazy backend's stream.
+    images: Mutex<Vec<Weak<Image<B>>>>,
     cell: Cell<LctBackend<B>>,
+}
+
+/// What a view is in a lazy backend's stream, until the tensor that it is a view of goes to rest.
+pub(crate) struct Image<B: PackedStore>(Mutex<Option<FloatTensor<B>>>);
+
+impl<B: PackedStore> Image<B> {
+    /// A handle for a use by this thread, the only one if nobody else has the view.
+    pub(crate) fn used(self: Arc<Self>) -> Option<FloatTensor<B>> {
+        let mut tensor = lock(&self.0);
+        if !tensor.as_ref().is_some_and(B::packs_here) {
+            return None;
+        }
+        match Arc::strong_count(&self) {
+            1 => tensor.take(),
+            _ => tensor.clone(),
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<B: PackedStore> Forms for LctBackend<B> {
@@ -128,18 +152,13 @@ impl<B: PackedStore> Storage<B> {
         residency: &'static Residency<B>,
         recipe: Option<Recipe<B>>,
     ) -> Self {
-        let shape = tensor.shape();
-        let share = share(residency, &shape);
-        Self {
-            shape,
+        Self::with(
+            tensor.shape(),
             device,
             residency,
-            ticket: Arc::default(),
-            entered: Arc::default(),
             recipe,
-            refusals: AtomicU32::new(0),
-            cell: Cell::new(State::Dense(tensor), share),
-        }
+            State::Dense(tensor),
+        )
     }
 
     /// A tensor that was made in packed form; it is not in the hot window.
@@ -149,6 +168,17 @@ impl<B: PackedStore> Storage<B> {
         device: Device<B>,
         residency: &'static Residency<B>,
     ) -> Self {
+        let state = State::Resting(Arc::new(Rest::Packed(packed)));
+        Self::with(shape, device, residency, None, state)
+    }
+
+    fn with(
+        shape: Shape,
+        device: Device<B>,
+        residency: &'static Residency<B>,
+        recipe: Option<Recipe<B>>,
+        state: State<LctBackend<B>>,
+    ) -> Self {
         let share = share(residency, &shape);
         Self {
             shape,
@@ -156,9 +186,21 @@ impl<B: PackedStore> Storage<B> {
             residency,
             ticket: Arc::default(),
             entered: Arc::default(),
-            recipe: None,
+            recipe,
             refusals: AtomicU32::new(0),
-            cell: Cell::new(State::Resting(Arc::new(Rest::Packed(packed))), share),
+            images: Mutex::default(),
+            cell: Cell::new(state, share),
+        }
+    }
+
+    /// Has the tensor back if it was to rest and has not left a lazy backend's stream yet.
+    fn reclaim(&self) {
+        if B::LAZY {
+            let rest = |rest: &Rest<B>| match rest {
+                Rest::Packed(packed) => B::reclaim(packed),
+                Rest::Derived(_, layout) => B::reclaim_released(layout),
+            };
+            self.cell.reclaim(rest, B::reclaim_lifted);
         }
     }
 
@@ -188,6 +230,11 @@ impl<B: PackedStore> Storage<B> {
             && B::pads_rows(&self.device, row_len)
     }
 
+    /// Whether the tensor is dense, and known no other way than by its values.
+    pub(crate) fn is_simple(&self) -> bool {
+        self.recipe.is_none() && self.cell.with(|state| matches!(state, State::Dense(_)))
+    }
+
     /// What is held now.
     pub(crate) fn held(&self) -> Held {
         self.cell.held()
@@ -212,23 +259,28 @@ impl<B: PackedStore> Storage<B> {
         self.recipe.as_ref()?.derivation(self.bytes())
     }
 
-    /// The dense tensor, moved out: B may then work in place, as it would have without us.
-    pub(crate) fn into_dense(self) -> FloatTensor<B> {
+    /// A view of the dense tensor, moved out: B may then work in place, as it would have without us.
+    pub(crate) fn into_dense(self, view: &View) -> FloatTensor<B> {
+        self.reclaim();
+        let copied = |copy| B::from_eager(view.replay::<B::Eager>(B::here(copy)));
         match self.cell.take() {
-            State::Dense(tensor) => B::tensor_here(tensor),
-            State::Lifted(tensor) => B::from_eager(B::here(B::lifted(&tensor))),
+            State::Dense(tensor) => view.replay::<B>(B::tensor_here(tensor)),
+            State::Lifted(tensor) => copied(B::lifted(&tensor)),
             State::Copied(rest, copy) => {
                 rest.check();
-                B::from_eager(B::here(copy))
+                copied(copy)
             }
-            State::Resting(rest) => B::from_eager(self.wake(&rest)),
+            State::Resting(rest) => B::from_eager(view.replay::<B::Eager>(self.wake(&rest))),
             State::Taken => unreachable!("only the last owner takes, and it drops the storage"),
         }
     }
 
-    /// A handle of the dense tensor, decoded or computed again if need be. Such a copy stays in the hot window.
-    pub(crate) fn to_dense(self: &Arc<Self>) -> FloatTensor<B> {
-        self.look(|tensor| tensor, B::from_eager)
+    /// A view of the dense tensor, decoded or computed again if need be. Such a copy stays in the hot window.
+    pub(crate) fn to_dense(self: &Arc<Self>, view: &View) -> FloatTensor<B> {
+        self.look(
+            |tensor| view.replay::<B>(tensor),
+            |copy| B::from_eager(view.replay::<B::Eager>(copy)),
+        )
     }
 
     /// The dense tensor as the backend's eager part has it: the same as [`to_dense`](Self::to_dense) but for one thing. A
@@ -237,12 +289,66 @@ impl<B: PackedStore> Storage<B> {
         self.look(B::to_eager, |copy| copy)
     }
 
+    /// Ends the storage, of whose tensor an image is used: the stream, which saw it end when it was viewed, sees nothing now.
+    pub(crate) fn end(self) {
+        if let State::Dense(tensor) = self.cell.take() {
+            let mut batch = B::Batch::default();
+            B::discard(&mut batch, tensor);
+            B::submit(batch);
+        }
+    }
+
+    /// An image of the storage was used.
+    pub(crate) fn used(self: &Arc<Self>) {
+        self.refusals.store(0, Relaxed);
+        self.residency.admit(self);
+    }
+
+    /// What a view is after one more operation, in the stream of a lazy backend. `image` is what it is before. A tensor at rest
+    /// is decoded for it: operations that follow a view use it. `None` if another thread's stream works on the storage.
+    pub(crate) fn image(
+        self: &Arc<Self>,
+        view: &View,
+        image: Option<Arc<Image<B>>>,
+        op: &ViewOp,
+    ) -> Option<Arc<Image<B>>> {
+        let source = image.and_then(Image::used).or_else(|| {
+            self.reclaim();
+            let dense = |state: &State<LctBackend<B>>| match state {
+                State::Dense(tensor) => Some(tensor.clone()),
+                _ => None,
+            };
+            match self.cell.with(dense) {
+                Some(tensor) => B::packs_here(&tensor).then(|| view.replay::<B>(tensor)),
+                None => Some(self.to_dense(view)),
+            }
+        })?;
+        let image = Arc::new(Image(Mutex::new(Some(op.apply::<B>(source)))));
+        let mut images = lock(&self.images);
+        images.retain(|image| image.strong_count() > 0);
+        images.push(Arc::downgrade(&image));
+        drop(images);
+        Some(image)
+    }
+
+    /// Gives all images up, as the dense tensor is.
+    fn discard_images(&self, batch: &mut B::Batch) {
+        let images = std::mem::take(&mut *lock(&self.images));
+        for image in images.iter().filter_map(Weak::upgrade) {
+            let tensor = lock(&image.0).take();
+            if let Some(tensor) = tensor {
+                B::discard(batch, tensor);
+            }
+        }
+    }
+
     fn look<T>(
         self: &Arc<Self>,
         dense: impl FnOnce(FloatTensor<B>) -> T,
         copied: impl FnOnce(FloatTensor<B::Eager>) -> T,
     ) -> T {
         self.refusals.store(0, Relaxed);
+        self.reclaim();
         // Nothing is locked: what the backend does now may ask for this very storage.
         let tensor = match self.cell.look() {
             State::Dense(tensor) => dense(B::tensor_here(tensor)),
@@ -285,7 +391,9 @@ impl<B: PackedStore> Storage<B> {
 
     /// Makes the storage give up its dense tensor: a decoded copy at once, one without a packed form by handing it over to be
     /// packed.
-    pub(crate) fn evict(&self) -> Option<(HandOver<'_, B>, FloatTensor<B>)> {
+    pub(crate) fn evict(&self, batch: &mut B::Batch) -> Option<(HandOver<'_, B>, FloatTensor<B>)> {
+        self.reclaim();
+        self.discard_images(batch);
         if let State::Lifted(tensor) = self.cell.look() {
             // If it has to be waited for, then before the lock is taken.
             B::lifted(&tensor);
@@ -301,9 +409,13 @@ impl<B: PackedStore> Storage<B> {
 
     /// Gives up the dense tensor, which can be computed again. Returns whether it did.
     pub(crate) fn derive(&self, batch: &mut B::Batch, derivation: Derivation<B>) -> bool {
-        self.cell.derive(B::derivable, |tensor| {
+        let derived = self.cell.derive(B::derivable, |tensor| {
             Rest::Derived(derivation, B::release(batch, tensor))
-        })
+        });
+        if derived {
+            self.discard_images(batch);
+        }
+        derived
     }
 
     /// Takes the dense tensor out of a lazy backend's stream. Returns whether it was there.

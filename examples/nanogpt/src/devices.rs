@@ -149,30 +149,17 @@ impl Program for Together<'_> {
         };
         let summaries = reports.iter().filter_map(|report| report.summary.clone());
         let summaries: Vec<String> = summaries.collect();
+        let report = setup.report::<B>(main, reports[0].card.clone(), peaks);
         Ok(Report {
-            version: env!("CARGO_PKG_VERSION").into(),
-            args: setup.args.clone(),
-            model: setup.model.clone(),
-            parameters: setup.parameters,
-            dtype: "BF16".into(),
-            backend: B::name(main),
-            card: reports[0].card.clone(),
-            corpus_digest: setup.data.corpus_digest.clone(),
-            token_digest: setup.data.token_digest.clone(),
-            resumed_from: 0,
             steps,
             validation: vec![validation],
             weights_digest: digest::weights(&model),
             state_digest: "burn-train keeps the optimizer to itself".into(),
             sample: self.plan.text(&model, main)?,
-            peak_bytes_in_use: peaks.in_use(),
-            peak_bytes_reserved: peaks.reserved(),
-            peak_bytes_process: peaks.process(),
-            peaks,
-            timeline: None,
             memory: reports[0].memory.clone(),
             memory_summary: (!summaries.is_empty()).then(|| summaries.join("\n")),
             devices: reports,
+            ..report
         })
     }
 }

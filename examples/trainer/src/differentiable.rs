@@ -6,7 +6,6 @@
 
 #[cfg(not(feature = "distributed"))]
 use crate::backend::OnCpu;
-use crate::backend::{OnCuda, OnCudaUnfused};
 use burn::tensor::backend::Backend;
 use burn_autodiff::{
     Autodiff, NodeId,
@@ -18,6 +17,8 @@ use burn_autodiff::{
     ops::{Backward, Ops, OpsKind},
 };
 use burn_backend::tensor::{FloatTensor, IntTensor};
+use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
+use burn_fusion::{Fusion, FusionBackend};
 use burn_lct::{LctBackend, PackedStore};
 use std::{fmt::Debug, marker::PhantomData};
 
@@ -57,8 +58,11 @@ pub trait Differentiable: Backend {
 
 #[cfg(not(feature = "distributed"))]
 impl Differentiable for OnCpu {}
-impl Differentiable for OnCuda {}
-impl Differentiable for OnCudaUnfused {}
+impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> Differentiable
+    for CubeBackend<R, F, I, BT>
+{
+}
+impl<B: FusionBackend> Differentiable for Fusion<B> {}
 impl<B: PackedStore> Differentiable for LctBackend<B> {}
 
 impl<B: Backend, C: CheckpointStrategy> Differentiable for Autodiff<B, C> {

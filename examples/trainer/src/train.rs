@@ -106,6 +106,35 @@ impl Setup {
         }
         Ok(sum / args.eval_batches as f64)
     }
+
+    /// A report of this run on a device, without anything yet that comes out of its steps but the memory's peaks.
+    pub fn report<B: Backend>(&self, device: &B::Device, card: Card, peaks: Peaks) -> Report {
+        Report {
+            version: env!("CARGO_PKG_VERSION").into(),
+            args: self.args.clone(),
+            model: self.model.clone(),
+            parameters: self.parameters,
+            dtype: format!("{:?}", Tensor::<B, 1>::zeros([1], device).dtype()),
+            backend: B::name(device),
+            card,
+            corpus_digest: self.data.corpus_digest.clone(),
+            token_digest: self.data.token_digest.clone(),
+            resumed_from: 0,
+            steps: Vec::new(),
+            validation: Vec::new(),
+            sample: String::new(),
+            weights_digest: String::new(),
+            state_digest: String::new(),
+            peak_bytes_in_use: peaks.in_use(),
+            peak_bytes_reserved: peaks.reserved(),
+            peak_bytes_process: peaks.process(),
+            peaks,
+            timeline: None,
+            memory: None,
+            memory_summary: None,
+            devices: Vec::new(),
+        }
+    }
 }
 
 /// What is trained, and what a step of it is.
@@ -392,29 +421,16 @@ fn train<B: TrainBackend, T: Task>(
         peaks, timeline, ..
     } = stepper;
     Ok(Report {
-        version: env!("CARGO_PKG_VERSION").into(),
-        args: setup.args.clone(),
-        model: setup.model.clone(),
-        parameters: setup.parameters,
-        dtype: "BF16".into(),
-        backend: B::name(device),
-        card,
-        corpus_digest: setup.data.corpus_digest.clone(),
-        token_digest: setup.data.token_digest.clone(),
         resumed_from: start,
         steps,
         validation,
         weights_digest: digest::weights(&model),
         state_digest: optim.digest::<FullPrecisionSettings>(&order)?,
         sample: task.sample(&model, device)?,
-        peak_bytes_in_use: peaks.in_use(),
-        peak_bytes_reserved: peaks.reserved(),
-        peak_bytes_process: peaks.process(),
-        peaks,
         timeline,
         memory,
         memory_summary,
-        devices: Vec::new(),
+        ..setup.report::<B>(device, card, peaks)
     })
 }
 

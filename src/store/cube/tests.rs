@@ -10,6 +10,7 @@ use lct_kernels::{CodecConfig, Mismatch, VerifyError};
 
 use super::*;
 use crate::report::Stats;
+use crate::samples;
 use crate::store::inject::{self, FLIPPED, Fault};
 use crate::tensor::LctTensor;
 use crate::{HotWindow, LctBackend, LctConfig, MemoryState};
@@ -28,8 +29,7 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 fn data(seed: usize) -> TensorData {
-    let value = |i: usize| bf16::from_f32(((i * 31 + seed) % 97) as f32 * 0.01 - 0.4);
-    TensorData::new((0..64 * 300).map(value).collect(), SHAPE)
+    samples::data(seed, SHAPE)
 }
 
 fn tensor(seed: usize) -> CubeTensor<WgpuRuntime> {
@@ -283,11 +283,10 @@ where
 {
     let _faulty = inject::faulty(fault);
     let tensor = LctTensor::<B>::new(B::float_from_data(data(10), &DEVICE));
-    // A lazy backend packs here; whatever was noticed by then is reported.
-    let first = LctBackend::<B>::sync(&DEVICE);
-    let second = LctBackend::<B>::sync(&DEVICE);
-    let read = first
-        .and(second)
+    // A lazy backend packs right after the first; whatever was noticed by then is reported.
+    let mut synced = (0..3).map(|_| LctBackend::<B>::sync(&DEVICE));
+    let read = synced
+        .try_for_each(|result| result)
         .and_then(|()| cubecl::future::block_on(LctBackend::<B>::float_into_data(tensor)));
     LctBackend::<B>::settle(&DEVICE);
     (read, LctBackend::<B>::pack_errors(&DEVICE))

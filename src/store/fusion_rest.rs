@@ -1,0 +1,393 @@
+//! How tensors leave a fusion stream without a trace in it.
+//!
+//! burn-fusion looks for what to fuse among a handful of independent blocks at a time. Whatever stands in the stream is one of
+//! them, so an operation of ours in it, wherever it stands, can end a search early; the same operations are then cut into
+//! other kernels, which may give other bits. So nothing of ours stands there: an operation on a stream of its own, where
+//! nothing is ever fused, takes the tensors out of the container of handles.
+//!
+//! It may do so only when no operation that is still queued needs them. All those came before the tensors were to go, and a
+//! stream is executed in order: once the result of a later operation is there, a *witness*, they have been executed. Until
+//! then the tensors wait, and whoever needs one has it [back](Waiting::reclaim) as it was.
+
+use std::collections::{HashMap, VecDeque};
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+use burn_backend::{DType, Shape, StreamId};
+use burn_cubecl::CubeRuntime;
+use burn_cubecl::fusion::FusionCubeRuntime;
+use burn_cubecl::tensor::CubeTensor;
+use burn_fusion::client::GlobalFusionClient;
+use burn_fusion::stream::{Operation, OperationStreams};
+use burn_fusion::{FusionHandle, FusionTensor};
+use burn_ir::{
+    BackendIr, CustomOpIr, HandleContainer, OperationIr, TensorId, TensorIr, TensorStatus,
+};
+use burn_std::Metadata;
+
+use super::PackRequest;
+use super::cube::CubePacked;
+use crate::per_device;
+use crate::report::Stats;
+
+type Client<R> = GlobalFusionClient<FusionCubeRuntime<R>>;
+type Handles<R> = HandleContainer<FusionHandle<FusionCubeRuntime<R>>>;
+
+/// The most results that are looked for as witnesses of one departure: the last ones, as most results do not live long.
+const WITNESSES: usize = 16;
+/// After so many further results it is tried again whether the tensors can leave.
+const TRY_EVERY: usize = 4;
+/// Ids that a stream forgets in one operation, always the same number, so that burn-fusion needs one plan for all.
+const FORGOTTEN: usize = 64;
+
+/// What happens to a tensor that goes to rest, and where it is left.
+pub(super) enum Fate<R: CubeRuntime> {
+    /// It is kept, outside of the stream.
+    Lift(Arc<OnceLock<CubeTensor<R>>>),
+    /// Nothing but its layout is kept.
+    Release(Arc<OnceLock<Metadata>>),
+    Pack(Arc<OnceLock<CubePacked<R>>>, PackRequest),
+    /// Nothing is kept. It waits in here.
+    Discard(#[expect(dead_code, reason = "kept until it leaves")] Arc<Waiting<R>>),
+}
+
+/// Bytes that are counted as queued while this lives.
+pub(super) struct Queued {
+    stats: Arc<Stats>,
+    bytes: u64,
+}
+
+impl Queued {
+    pub(super) fn new(stats: &Arc<Stats>, bytes: u64) -> Self {
+        stats.queue_add(bytes);
+        Self {
+            stats: stats.clone(),
+            bytes,
+        }
+    }
+}
+
+impl Drop for Queued {
+    fn drop(&mut self) {
+        self.stats.queue_sub(self.bytes);
+    }
+}
+
+/// A tensor that is to leave its stream, until it has.
+pub(super) struct Waiting<R: CubeRuntime>(
+    Mutex<Option<(FusionTensor<FusionCubeRuntime<R>>, Option<Queued>)>>,
+);
+
+impl<R: CubeRuntime> Waiting<R> {
+    /// The tensor, which then does not leave; `None` if it has left.
+    pub(super) fn reclaim(&self) -> Option<FusionTensor<FusionCubeRuntime<R>>> {
+        let (tensor, _queued) = lock(&self.0).take()?;
+        Some(tensor)
+    }
+}
+
+/// Tensors that leave together, and what becomes of each. What is dropped meanwhile does not leave.
+type Tensors<R> = Vec<(Weak<Waiting<R>>, Fate<R>)>;
+
+/// The tensors that go to rest at one time.
+pub struct FusionBatch<R: CubeRuntime> {
+    tensors: Tensors<R>,
+    client: Option<Client<R>>,
+}
+
+impl<R: CubeRuntime> Default for FusionBatch<R> {
+    fn default() -> Self {
+        Self {
+            tensors: Vec::new(),
+            client: None,
+        }
+    }
+}
+
+impl<R: CubeRuntime> FusionBatch<R> {
+    pub(super) fn add(
+        &mut self,
+        tensor: FusionTensor<FusionCubeRuntime<R>>,
+        queued: Option<Queued>,
+        fate: Fate<R>,
+    ) -> Arc<Waiting<R>> {
+        self.client.get_or_insert_with(|| tensor.client.clone());
+        let waiting = Arc::new(Waiting(Mutex::new(Some((tensor, queued)))));
+        self.tensors.push((Arc::downgrade(&waiting), fate));
+        waiting
+    }
+
+    pub(super) fn discard(&mut self, tensor: FusionTensor<FusionCubeRuntime<R>>) {
+        self.client.get_or_insert_with(|| tensor.client.clone());
+        let waiting = Arc::new(Waiting(Mutex::new(Some((tensor, None)))));
+        let fate = Fate::Discard(waiting.clone());
+        self.tensors.push((Arc::downgrade(&waiting), fate));
+    }
+
+    /// Lets the tensors leave this thread's stream as soon as a witness is there.
+    pub(super) fn submit(self) {
+        let Some(client) = &self.client else {
+            return;
+        };
+        let gate = Gate::<R>::of(client.device());
+        lock(&gate.streams)
+            .entry(StreamId::current())
+            .or_default()
+            .departures
+            .push(Departure {
+                work: Arc::new(Mutex::new(Some(self.tensors))),
+                witnesses: VecDeque::new(),
+                results: 0,
+            });
+        gate.departures.fetch_add(1, Relaxed);
+    }
+}
+
+/// The tensors of a batch, until they have left.
+struct Departure<R: CubeRuntime> {
+    work: Arc<Mutex<Option<Tensors<R>>>>,
+    /// Results of operations that were queued after all that need the tensors.
+    witnesses: VecDeque<TensorId>,
+    /// How many there were.
+    results: usize,
+}
+
+/// What waits to leave a device's streams.
+pub(super) struct Gate<R: CubeRuntime> {
+    /// The stream on which nothing is fused.
+    pub(super) idle: StreamId,
+    streams: Mutex<HashMap<StreamId, Stream<R>>>,
+    /// Of all streams.
+    departures: AtomicUsize,
+}
+
+struct Stream<R: CubeRuntime> {
+    departures: Vec<Departure<R>>,
+    /// Those that have left, of which the stream still knows.
+    gone: Arc<Mutex<Vec<TensorId>>>,
+}
+
+impl<R: CubeRuntime> Default for Stream<R> {
+    fn default() -> Self {
+        Self {
+            departures: Vec::new(),
+            gone: Arc::default(),
+        }
+    }
+}
+
+impl<R: CubeRuntime> Gate<R> {
+    pub(super) fn of(device: &R::CubeDevice) -> &'static Self {
+        use burn_backend::DeviceOps;
+        per_device::get(device.id(), || Self {
+            // A stream belongs to a thread; this one's has ended when others use it.
+            idle: std::thread::spawn(StreamId::current)
+                .join()
+                .expect("asking for a thread's stream does not panic"),
+            streams: Mutex::default(),
+            departures: AtomicUsize::new(0),
+        })
+    }
+
+    /// This thread's stream is going to compute `result`: a witness of what waits already. Lets go what can.
+    pub(super) fn queued<B: Backend<R>>(&self, result: &FusionTensor<FusionCubeRuntime<R>>) {
+        if self.departures.load(Relaxed) == 0 {
+            return;
+        }
+        let owner = StreamId::current();
+        let (mut tried, gone);
+        {
+            let mut streams = lock(&self.streams);
+            let Some(stream) = streams.get_mut(&owner) else {
+                return;
+            };
+            let before = stream.departures.len();
+            stream
+                .departures
+                .retain(|waits| lock(&waits.work).is_some());
+            let left = before - stream.departures.len();
+            self.departures.fetch_sub(left, Relaxed);
+            tried = Vec::new();
+            for waits in &mut stream.departures {
+                if waits.witnesses.len() == WITNESSES {
+                    waits.witnesses.pop_front();
+                }
+                waits.witnesses.push_back(result.id);
+                waits.results += 1;
+                if waits.results.is_multiple_of(TRY_EVERY) {
+                    let witnesses = waits.witnesses.iter().copied().collect();
+                    tried.push((waits.work.clone(), Some(witnesses)));
+                }
+            }
+            gone = stream.gone.clone();
+        }
+        if !tried.is_empty() {
+            let leave = Leave::<B, R>::new(tried, owner, gone);
+            self.idle.executes(|| leave.register(&result.client));
+        }
+    }
+
+    /// Lets all that waits for a stream leave it through the stream itself, in whose queue it stands then.
+    pub(super) fn force<B: Backend<R>>(&self, client: &Client<R>, owner: StreamId) {
+        let (tried, gone): (Vec<_>, _) = {
+            let mut streams = lock(&self.streams);
+            let Some(stream) = streams.get_mut(&owner) else {
+                return;
+            };
+            let departures = std::mem::take(&mut stream.departures);
+            self.departures.fetch_sub(departures.len(), Relaxed);
+            let tried = departures.into_iter().map(|waits| (waits.work, None));
+            (tried.collect(), stream.gone.clone())
+        };
+        if !tried.is_empty() {
+            let leave = Leave::<B, R>::new(tried, owner, gone);
+            owner.executes(|| leave.register(client));
+        }
+    }
+
+    /// This thread's stream has been executed to its end, so that what is queued now cuts nothing: all that waits leaves, and
+    /// the stream forgets the ids of what has left.
+    pub(super) fn idle<B: Backend<R>>(&self, client: &Client<R>) {
+        let owner = StreamId::current();
+        self.force::<B>(client, owner);
+        let gone = lock(&self.streams).get(&owner).map(|it| it.gone.clone());
+        let Some(gone) = gone else {
+            return;
+        };
+        loop {
+            let ids = {
+                let mut gone = lock(&gone);
+                if gone.len() < FORGOTTEN {
+                    return;
+                }
+                let keep = gone.len() - FORGOTTEN;
+                gone.split_off(keep)
+            };
+            let consumed = |id| TensorIr {
+                id,
+                shape: Shape::new([1]),
+                status: TensorStatus::ReadWrite,
+                dtype: DType::BF16,
+            };
+            let inputs: Vec<TensorIr> = ids.into_iter().map(consumed).collect();
+            client.register(
+                OperationStreams::default(),
+                OperationIr::Custom(CustomOpIr::new("lct_forget", &inputs, &[])),
+                Nothing,
+            );
+        }
+    }
+}
+
+/// A backend whose tensors can leave.
+pub(super) trait Backend<R: CubeRuntime>:
+    BackendIr<Handle = FusionHandle<FusionCubeRuntime<R>>, FloatTensorPrimitive = CubeTensor<R>>
+{
+}
+
+impl<R: CubeRuntime, B> Backend<R> for B where
+    B: BackendIr<Handle = FusionHandle<FusionCubeRuntime<R>>, FloatTensorPrimitive = CubeTensor<R>>
+{
+}
+
+/// Departures, each with the witnesses of which one has to be there, `None` if the operation stands in the tensors' stream.
+type Tried<R> = Vec<(Arc<Mutex<Option<Tensors<R>>>>, Option<Vec<TensorId>>)>;
+
+/// Lets tensors leave.
+struct Leave<B, R: CubeRuntime> {
+    tried: Tried<R>,
+    /// The stream whose tensors they are.
+    owner: StreamId,
+    gone: Arc<Mutex<Vec<TensorId>>>,
+    backend: PhantomData<B>,
+}
+
+impl<B: Backend<R>, R: CubeRuntime> Leave<B, R> {
+    fn new(tried: Tried<R>, owner: StreamId, gone: Arc<Mutex<Vec<TensorId>>>) -> Self {
+        Self {
+            tried,
+            owner,
+            gone,
+            backend: PhantomData,
+        }
+    }
+
+    /// Queues it on this thread's stream.
+    fn register(self, client: &Client<R>) {
+        // The tensors are not its inputs, so that burn-fusion sees nothing that two streams share.
+        client.register(
+            OperationStreams::default(),
+            OperationIr::Custom(CustomOpIr::new("lct_leave", &[], &[])),
+            self,
+        );
+    }
+
+    fn leave(&self, tensors: Tensors<R>, handles: &mut Handles<R>) {
+        for (waiting, fate) in tensors {
+            let Some(waiting) = waiting.upgrade() else {
+                continue;
+            };
+            let Some((tensor, queued)) = lock(&waiting.0).take() else {
+                continue;
+            };
+            let ir = tensor.into_ir();
+            let tensor = handles.get_float_tensor::<B>(&ir);
+            match fate {
+                Fate::Lift(slot) => {
+                    slot.get_or_init(|| tensor);
+                }
+                Fate::Release(slot) => {
+                    slot.get_or_init(|| *tensor.meta);
+                }
+                Fate::Pack(slot, request) => {
+                    slot.get_or_init(|| CubePacked::pack(tensor, &request));
+                }
+                Fate::Discard(_) => {}
+            }
+            drop(queued);
+            if ir.status == TensorStatus::ReadWrite {
+                lock(&self.gone).push(ir.id);
+            }
+        }
+    }
+}
+
+impl<B: Backend<R>, R: CubeRuntime> Operation<FusionCubeRuntime<R>> for Leave<B, R> {
+    fn execute(&self, handles: &mut Handles<R>) {
+        for (work, witnesses) in &self.tried {
+            let is_there = |id: &TensorId| handles.has_handle(id);
+            if witnesses
+                .as_ref()
+                .is_none_or(|ids| ids.iter().any(is_there))
+            {
+                let Some(tensors) = lock(work).take() else {
+                    continue;
+                };
+                // On the stream whose memory it is.
+                self.owner.executes(|| self.leave(tensors, handles));
+            }
+        }
+    }
+}
+
+impl<B, R: CubeRuntime> std::fmt::Debug for Leave<B, R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Leave")
+            .field("departures", &self.tried.len())
+            .field("owner", &self.owner)
+            .finish_non_exhaustive()
+    }
+}
+
+/// An operation that does nothing.
+#[derive(Debug)]
+pub(super) struct Nothing;
+
+impl<R: CubeRuntime> Operation<FusionCubeRuntime<R>> for Nothing {
+    fn execute(&self, _handles: &mut Handles<R>) {}
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
