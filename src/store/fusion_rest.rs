@@ -75,15 +75,23 @@ impl Drop for Queued {
 }
 
 /// A tensor that is to leave its stream, until it has.
-pub(super) struct Waiting<R: CubeRuntime>(
-    Mutex<Option<(FusionTensor<FusionCubeRuntime<R>>, Option<Queued>)>>,
-);
+pub(super) struct Waiting<R: CubeRuntime>(Mutex<Option<Gathered<R>>>);
+
+/// The tensor, and what is counted as long as it waits.
+struct Gathered<R: CubeRuntime> {
+    tensor: FusionTensor<FusionCubeRuntime<R>>,
+    queued: Option<Queued>,
+}
 
 impl<R: CubeRuntime> Waiting<R> {
+    fn new(tensor: FusionTensor<FusionCubeRuntime<R>>, queued: Option<Queued>) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Some(Gathered { tensor, queued }))))
+    }
+
     /// The tensor, which then does not leave; `None` if it has left.
     pub(super) fn reclaim(&self) -> Option<FusionTensor<FusionCubeRuntime<R>>> {
-        let (tensor, _queued) = lock(&self.0).take()?;
-        Some(tensor)
+        let gathered = lock(&self.0).take()?;
+        Some(gathered.tensor)
     }
 }
 
@@ -113,14 +121,14 @@ impl<R: CubeRuntime> FusionBatch<R> {
         fate: Fate<R>,
     ) -> Arc<Waiting<R>> {
         self.client.get_or_insert_with(|| tensor.client.clone());
-        let waiting = Arc::new(Waiting(Mutex::new(Some((tensor, queued)))));
+        let waiting = Waiting::new(tensor, queued);
         self.tensors.push((Arc::downgrade(&waiting), fate));
         waiting
     }
 
     pub(super) fn discard(&mut self, tensor: FusionTensor<FusionCubeRuntime<R>>) {
         self.client.get_or_insert_with(|| tensor.client.clone());
-        let waiting = Arc::new(Waiting(Mutex::new(Some((tensor, None)))));
+        let waiting = Waiting::new(tensor, None);
         let fate = Fate::Discard(waiting.clone());
         self.tensors.push((Arc::downgrade(&waiting), fate));
     }
@@ -328,7 +336,7 @@ impl<B: Backend<R>, R: CubeRuntime> Leave<B, R> {
             let Some(waiting) = waiting.upgrade() else {
                 continue;
             };
-            let Some((tensor, queued)) = lock(&waiting.0).take() else {
+            let Some(Gathered { tensor, queued }) = lock(&waiting.0).take() else {
                 continue;
             };
             let ir = tensor.into_ir();
