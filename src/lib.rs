@@ -9,6 +9,7 @@ mod distributed;
 mod error;
 #[cfg(feature = "cli")]
 pub mod inspect;
+mod lock;
 #[cfg(feature = "train")]
 mod metric;
 mod ops;

@@ -6,6 +6,8 @@
 #[path = "../codec/baseline.rs"]
 mod baseline;
 #[cfg(feature = "cuda")]
+mod data;
+#[cfg(feature = "cuda")]
 mod device;
 #[cfg(feature = "cuda")]
 #[path = "../codec/events.rs"]

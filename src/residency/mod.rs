@@ -113,7 +113,7 @@ impl<B: PackedStore> Residency<B> {
     /// Puts a storage that has just become dense, or was just used, at the young end of the window.
     pub(crate) fn admit(&self, storage: &Arc<Storage<B>>) {
         self.window().push(storage);
-        // A lazy backend's plans would be cut here: it waits for the next natural break.
+        // A lazy backend waits for the next natural break, by which more is known of what is needed again.
         if B::LAZY {
             self.highest.fetch_max(self.stats.managed_now(), Relaxed);
         } else {

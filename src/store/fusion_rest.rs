@@ -12,7 +12,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use burn_backend::{DType, Shape, StreamId};
 use burn_cubecl::CubeRuntime;
@@ -28,6 +28,7 @@ use burn_std::Metadata;
 
 use super::PackRequest;
 use super::cube::CubePacked;
+use crate::lock::lock;
 use crate::per_device;
 use crate::report::Stats;
 
@@ -394,8 +395,4 @@ pub(super) struct Nothing;
 
 impl<R: CubeRuntime> Operation<FusionCubeRuntime<R>> for Nothing {
     fn execute(&self, _handles: &mut Handles<R>) {}
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -12,7 +12,7 @@ use std::collections::{HashMap, VecDeque};
 use std::future::{Future, ready};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use burn_backend::DeviceOps;
 use burn_cubecl::CubeRuntime;
@@ -23,6 +23,7 @@ use lct_kernels::launch::Tickets;
 
 use super::cube::Shared;
 use super::predict::Predictions;
+use crate::lock::lock;
 use crate::per_device;
 
 /// What is known where CubeCL's thread panicked.
@@ -211,10 +212,6 @@ impl<R: CubeRuntime> Reserve<R> {
             }
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(all(test, feature = "wgpu"))]

@@ -1,7 +1,7 @@
 //! What is stored once, however many views look at it.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use burn_backend::tensor::{Device, FloatTensor};
 use burn_backend::{Shape, TensorMetadata};
@@ -10,6 +10,7 @@ use super::recipe::{Derivation, Recipe};
 use super::state::{self, Cell, Evicted, Forms, Held, State};
 use super::view::{View, ViewOp};
 use crate::backend::LctBackend;
+use crate::lock::lock;
 use crate::report::Stats;
 use crate::residency::Residency;
 use crate::store::PackedStore;
@@ -53,10 +54,6 @@ impl<B: PackedStore> Image<B> {
             _ => tensor.clone(),
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<B: PackedStore> Forms for LctBackend<B> {

@@ -1,9 +1,10 @@
-//! Shape-only operations, recorded instead of executed.
+//! Shape-only operations, recorded so that they can be done again.
 //!
 //! A saved tensor and a view of it must not be stored twice, and a view must not keep a dense buffer alive
 //! beside its packed form. So a view is a chain of operations that is replayed on the dense tensor when
 //! that is needed. A chain holds only operations that cost nothing to replay: what would copy on a row-major
-//! tensor is executed once instead and becomes a tensor of its own.
+//! tensor is executed once instead and becomes a tensor of its own. A lazy backend executes the operation as well, when it is
+//! recorded: its stream is to be what it is without us (see `Storage::image`).
 
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, Shape, Slice};

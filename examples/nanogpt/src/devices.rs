@@ -9,6 +9,7 @@ use crate::{
     digest,
     memory::{self, Peaks, Probe, Usage, Watch},
     model::Gpt,
+    nothing::Nothing,
     optim::{Optim, TrainBackend},
     report::{DeviceReport, Report, Step, Validation},
     schedule::Schedule,
@@ -21,13 +22,7 @@ use burn::{
     tensor::{Int, Tensor, backend::Backend},
     train::{
         ExecutionStrategy, InferenceStep, Learner, MultiDeviceOptim, SupervisedTraining,
-        TrainOutput, TrainStep,
-        logger::InMemoryMetricLogger,
-        metric::MetricDefinition,
-        renderer::{
-            EvaluationName, EvaluationProgress, MetricState, MetricsRenderer,
-            MetricsRendererEvaluation, MetricsRendererTraining, ProgressType, TrainingProgress,
-        },
+        TrainOutput, TrainStep, logger::InMemoryMetricLogger,
     },
 };
 use std::{
@@ -41,9 +36,10 @@ use std::{
 };
 use trainer::{
     backend::Program,
+    losses::{Loss, Losses},
     place::Place,
     progress::Progress,
-    train::{LanguageModel, Loss, Losses, Setup, Task, is_watched},
+    train::{LanguageModel, Setup, Task, is_watched},
 };
 
 /// A training that several devices share.
@@ -466,61 +462,4 @@ impl Log {
         let steps = (0..count).map(step).collect();
         (steps, ranks.iter().map(|rank| rank.peak).collect())
     }
-}
-
-/// What burn-train shows, and what it validates on: nothing.
-struct Nothing;
-
-impl Iterator for Nothing {
-    type Item = ();
-
-    fn next(&mut self) -> Option<()> {
-        None
-    }
-}
-
-impl DataLoaderIterator<()> for Nothing {
-    fn progress(&self) -> Position {
-        Position::new(0, 0)
-    }
-}
-
-impl<B: Backend> DataLoader<B, ()> for Nothing {
-    fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<()> + 'a> {
-        Box::new(Self)
-    }
-
-    fn num_items(&self) -> usize {
-        0
-    }
-
-    fn to_device(&self, _device: &B::Device) -> Arc<dyn DataLoader<B, ()>> {
-        Arc::new(Self)
-    }
-
-    fn slice(&self, _start: usize, _end: usize) -> Arc<dyn DataLoader<B, ()>> {
-        Arc::new(Self)
-    }
-}
-
-impl MetricsRendererTraining for Nothing {
-    fn update_train(&mut self, _state: MetricState) {}
-
-    fn update_valid(&mut self, _state: MetricState) {}
-
-    fn render_train(&mut self, _item: TrainingProgress, _indicators: Vec<ProgressType>) {}
-
-    fn render_valid(&mut self, _item: TrainingProgress, _indicators: Vec<ProgressType>) {}
-}
-
-impl MetricsRendererEvaluation for Nothing {
-    fn update_test(&mut self, _name: EvaluationName, _state: MetricState) {}
-
-    fn render_test(&mut self, _item: EvaluationProgress, _indicators: Vec<ProgressType>) {}
-}
-
-impl MetricsRenderer for Nothing {
-    fn manual_close(&mut self) {}
-
-    fn register_metric(&mut self, _definition: MetricDefinition) {}
 }

@@ -8,6 +8,7 @@ pub mod cli;
 pub mod devices;
 pub mod generate;
 pub mod model;
+mod nothing;
 pub mod observe;
 pub mod preset;
 pub mod train;

@@ -2,8 +2,8 @@
 
 use nanogpt::{
     Error,
-    memory::{Forms, Moment, Peaks, Timeline, Usage},
-    report::{Card, Report},
+    memory::{Forms, Moment, Timeline, Usage},
+    report::Report,
     timeline::{self, Panel},
 };
 use serde_json::{Value, json};
@@ -75,23 +75,8 @@ fn report(backend: &str) -> Report {
         parameters: 200_000_000,
         dtype: "BF16".into(),
         backend: backend.into(),
-        card: Card::default(),
-        corpus_digest: String::new(),
-        token_digest: String::new(),
-        resumed_from: 0,
-        steps: Vec::new(),
-        validation: Vec::new(),
-        sample: String::new(),
-        weights_digest: String::new(),
-        state_digest: String::new(),
-        peak_bytes_in_use: None,
-        peak_bytes_reserved: None,
-        peak_bytes_process: None,
-        peaks: Peaks::default(),
         timeline: Some(timeline(backend == "lct")),
-        memory: None,
-        devices: Vec::new(),
-        memory_summary: None,
+        ..Report::default()
     }
 }
 

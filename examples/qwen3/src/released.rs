@@ -12,8 +12,9 @@ use burn::{
 };
 use trainer::{
     Error,
+    losses::Losses,
     optim::{Optim, TrainBackend},
-    train::{Losses, Pass},
+    train::Pass,
 };
 
 /// A step on one batch: the same new weights as of all gradients first and then the optimizer.

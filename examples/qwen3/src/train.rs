@@ -12,9 +12,10 @@ use std::path::PathBuf;
 use trainer::{
     Error,
     data::{self, Dataset},
+    losses::Losses,
     optim::{Optim, TrainBackend},
     tokenizer::Tokenizer,
-    train::{self, Losses, Pass, Setup, Task},
+    train::{self, Pass, Setup, Task},
 };
 
 /// The most tokens that are learned from a text, if no tokenizer is given. The vocabulary is padded beyond them.

@@ -11,6 +11,7 @@ pub mod data;
 pub mod differentiable;
 pub mod digest;
 pub mod error;
+pub mod losses;
 pub mod memory;
 pub mod optim;
 pub mod place;

@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::path::Path;
 
 /// Everything a run found out.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Report {
     /// The version of the program.
     pub version: String,

@@ -7,6 +7,7 @@ use crate::{
     cli::RunArgs,
     data::{Batch, Dataset},
     digest,
+    losses::{Losses, mean},
     memory::{self, Peaks, Probe, Timeline, Usage, Watch},
     optim::{Optim, TrainBackend},
     place::Place,
@@ -17,10 +18,7 @@ use burn::{
     module::{AutodiffModule, Module, ModuleVisitor, Param},
     optim::{GradientsAccumulator, GradientsParams},
     record::FullPrecisionSettings,
-    tensor::{
-        Int, Tensor, TensorData,
-        backend::{AutodiffBackend, Backend},
-    },
+    tensor::{Int, Tensor, backend::Backend},
 };
 use serde_json::{Map, Value, json};
 use std::{ops::Range, time::Instant};
@@ -119,20 +117,11 @@ impl Setup {
             card,
             corpus_digest: self.data.corpus_digest.clone(),
             token_digest: self.data.token_digest.clone(),
-            resumed_from: 0,
-            steps: Vec::new(),
-            validation: Vec::new(),
-            sample: String::new(),
-            weights_digest: String::new(),
-            state_digest: String::new(),
             peak_bytes_in_use: peaks.in_use(),
             peak_bytes_reserved: peaks.reserved(),
             peak_bytes_process: peaks.process(),
             peaks,
-            timeline: None,
-            memory: None,
-            memory_summary: None,
-            devices: Vec::new(),
+            ..Report::default()
         }
     }
 }
@@ -250,62 +239,6 @@ pub fn step<B: TrainBackend, T: Task>(
     let model = optim.step(pass.rate, model, gradients.grads());
     pass.step_ends()?;
     Ok((model, losses))
-}
-
-/// The losses of a step's batches, not read yet.
-pub struct Losses<B: AutodiffBackend> {
-    /// The loss of each batch, from which its backward pass started.
-    loss: Vec<Tensor<B::InnerBackend, 1>>,
-    /// The negative log likelihood of each target of each batch.
-    by_token: Vec<Tensor<B::InnerBackend, 1>>,
-}
-
-impl<B: AutodiffBackend> Losses<B> {
-    /// No batch is done.
-    pub fn new() -> Self {
-        Self {
-            loss: Vec::new(),
-            by_token: Vec::new(),
-        }
-    }
-
-    /// The loss of one more batch: the mean of its targets' negative log likelihoods.
-    pub fn of(&mut self, surprise: Tensor<B, 1>) -> Tensor<B, 1> {
-        self.by_token.push(surprise.clone().inner());
-        let loss = surprise.mean();
-        self.loss.push(loss.clone().inner());
-        loss
-    }
-
-    /// Waits for them.
-    ///
-    /// # Errors
-    /// A device that fails.
-    pub fn read(self) -> Result<Loss, Error> {
-        let read = |batches: Vec<Tensor<B::InnerBackend, 1>>| {
-            let data = batches.into_iter().map(Tensor::try_into_data);
-            data.collect::<Result<Vec<_>, _>>()
-                .map_err(Error::device("reading the loss"))
-        };
-        Ok(Loss {
-            bits: bits(&read(self.loss)?),
-            mean: mean(&read(self.by_token)?),
-        })
-    }
-}
-
-/// The loss of a step, as [reports](Step) have it.
-pub struct Loss {
-    /// The mean over all targets.
-    pub mean: f64,
-    /// The bits of the losses from which the backward passes started.
-    pub bits: String,
-}
-
-impl<B: AutodiffBackend> Default for Losses<B> {
-    fn default() -> Self {
-        Self::new()
-    }
 }
 
 /// A step that is being done: where the loop looks at the memory.
@@ -590,21 +523,4 @@ fn is_due(done: usize, every: usize) -> bool {
 /// come into being in them.
 pub fn is_watched(index: usize, every: usize) -> bool {
     every > 0 && (index < 3 || is_due(index + 1, every))
-}
-
-/// The mean of the numbers of several batches, summed in double precision in their order.
-fn mean(batches: &[TensorData]) -> f64 {
-    let sum: f64 = batches.iter().flat_map(TensorData::iter::<f64>).sum();
-    let count: usize = batches.iter().map(TensorData::num_elements).sum();
-    sum / count as f64
-}
-
-/// The bits of each batch's number in their order, most significant byte first.
-fn bits(batches: &[TensorData]) -> String {
-    let hex: String = batches
-        .iter()
-        .flat_map(|batch| batch.as_bytes().iter().rev())
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    format!("0x{hex}")
 }
