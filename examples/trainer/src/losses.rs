@@ -45,7 +45,7 @@ impl<B: AutodiffBackend> Losses<B> {
     }
 }
 
-/// The loss of a step, as [reports](Step) have it.
+/// The loss of a step, as [reports](crate::report::Step) have it.
 pub struct Loss {
     /// The mean over all targets.
     pub mean: f64,
