@@ -20,7 +20,7 @@ use half::bf16;
 use serde::Serialize;
 
 use super::baseline::{copy_into, median};
-use super::data::{Data, gpt2};
+use super::data::{Data, WARM_UP, gpt2};
 use super::events::Timer;
 use super::exact::{Difference, compare};
 use super::kinds::{Kind, burns};
@@ -131,8 +131,11 @@ pub fn run() -> Result<()> {
         if args.model {
             lists.push(gpt2());
         }
+        let most = lists.iter().flatten().copied().max().unwrap_or(0);
+        let trained = Data::trained(kind, most);
         for sizes in lists {
-            let row = bench.measure(kind, &sizes, difference)?;
+            let list: Vec<Data> = sizes.iter().map(|&size| trained.of(size)).collect();
+            let row = bench.measure(kind, &list, difference)?;
             println!(
                 "{:>11} values, {} parameters, {kind:?}: packed {:.1} us ({:.2} B/value, {:.0} %), dense {:.1} us ({:.0} %), unfused {:.1} us, plain {:.1} us",
                 row.values,
@@ -162,21 +165,20 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    fn measure(&self, kind: Kind, sizes: &[usize], difference: Difference) -> Result<Row> {
-        let values: usize = sizes.iter().sum();
+    fn measure(&self, kind: Kind, list: &[Data], difference: Difference) -> Result<Row> {
+        let values: usize = list.iter().map(|data| data.weight.len()).sum();
         let copies = self.copies(values / 8 * 8)?;
         let copy_gbps = (4 * values) as f64 / median(&copies) * 1e-3;
-        let list: Vec<Data> = sizes.iter().map(|&size| Data::new(kind, size)).collect();
-        let (fused, bytes) = self.packed(kind, &list)?;
-        let dense = self.dense(kind, &list)?;
-        let unfused = self.around(kind, &list)?;
-        let plain = self.plain(kind, &list)?;
+        let (fused, bytes) = self.packed(kind, list)?;
+        let dense = self.dense(kind, list)?;
+        let unfused = self.around(kind, list)?;
+        let plain = self.plain(kind, list)?;
         let roof = |us: f64, bytes: f64| bytes * values as f64 / us * 1e-3 / copy_gbps;
         let dense_bytes = (4 + 2 * 2 * kind.states() + 2) as f64;
         Ok(Row {
             optimizer: kind,
             values,
-            parameters: sizes.len(),
+            parameters: list.len(),
             fused_us: median(&fused),
             dense_us: median(&dense),
             unfused_us: median(&unfused),
@@ -473,5 +475,5 @@ struct Packed {
 
 /// A step in which all states are known.
 fn later(kind: Kind) -> Update {
-    kind.update(10)
+    kind.update(WARM_UP + 1)
 }

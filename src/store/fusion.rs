@@ -321,6 +321,9 @@ where
     fn settle(device: &Device<Self>) {
         let client = get_client::<CubeBackend<R, F, I, BT>>(device);
         client.sync(|| ());
+        // What waits to be packed leaves the stream, too.
+        Self::idle(device);
+        client.sync(|| ());
         Reserve::<R>::of(device).settle_all();
     }
 }
