@@ -14,6 +14,7 @@ use nanogpt::memory::Probe;
 use nanogpt::optim::TrainBackend;
 use nanogpt::report::{Card, Report};
 use nanogpt::train::Plan;
+use trainer::train::Task;
 
 type Plain = Wgpu<f32, i32, u32>;
 type Lct = LctBackend<Plain>;

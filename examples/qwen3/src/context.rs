@@ -40,6 +40,9 @@ pub struct Curve {
     pub weights_digest: Option<String>,
     /// Digest of the optimizer's state at the end, if it was asked for; of BF16, not of f32 as in a training's report.
     pub state_digest: Option<String>,
+    /// The report of the compression over all lengths; null for plain tensors, and before the last length is done.
+    #[serde(default)]
+    pub memory: Option<Value>,
 }
 
 /// The steps at one length.
@@ -96,6 +99,7 @@ impl Program for Context {
             points: Vec::new(),
             weights_digest: None,
             state_digest: None,
+            memory: None,
         };
         B::seed(&device, args.seed);
         let mut model = self.plans[0].init::<B>(&device)?;
@@ -123,6 +127,8 @@ impl Program for Context {
             // The next length starts with what lives, not with the pages of this one.
             B::memory_cleanup(&device);
         }
+        curve.memory = (probe.compression)().map(|(_, record)| record);
+        save(&curve, args)?;
         if self.digests {
             let order = digest::parameter_order(&model);
             curve.weights_digest = Some(digest::weights(&model));
