@@ -184,7 +184,16 @@ impl std::fmt::Display for MemoryReport {
             self.unpackable_layouts,
             self.failed_encodes,
             self.mismatched_encodes,
-        )
+        )?;
+        // What a program meets that took over everything but the type.
+        if self.peak_logical_bytes == 0 && self.passed_other_dtype > 0 {
+            write!(
+                f,
+                "\n  note     only BF16 tensors are compressed, and there was none large enough: take `Cuda<bf16, i32>` for the backend, \
+                 or on Flex `set_default_dtypes` (docs/guide.md, Getting started)",
+            )?;
+        }
+        Ok(())
     }
 }
 
@@ -440,5 +449,19 @@ mod tests {
         assert!(first_line(3 << 20, 4 << 20).contains("(25.0 % less)"));
         assert!(first_line(5 << 20, 4 << 20).contains("(25.0 % more)"));
         assert!(first_line(0, 0).contains("(0.0 % less)"));
+    }
+
+    #[test]
+    fn a_program_without_bf16_is_told_so() {
+        let has_note = |peak_logical_bytes, passed_other_dtype| {
+            let report = MemoryReport {
+                peak_logical_bytes,
+                passed_other_dtype,
+                ..MemoryReport::default()
+            };
+            report.to_string().contains("only BF16")
+        };
+        assert!(has_note(0, 9));
+        assert!(!has_note(1 << 20, 9) && !has_note(0, 0));
     }
 }

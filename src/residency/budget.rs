@@ -1,5 +1,7 @@
 //! How much may be dense.
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
 use crate::config::{HotWindow, LctConfig};
 use crate::report::Stats;
 
@@ -7,14 +9,30 @@ use crate::report::Stats;
 const EXPECTED_RATIO: f64 = 1.4;
 /// One part of so many of the most bytes that ever lived may always be dense.
 const FLOOR_PARTS: u64 = 16;
+/// Tensors of less than one of so many parts of the most bytes that ever lived are not packed to keep a share.
+const LEAST_PARTS: u64 = 8192;
 
 /// The spill reserve is at most one of so many parts of the most bytes that ever lived, and at least so many bytes.
 const RESERVE_PARTS: u64 = 8;
 const LEAST_RESERVE: u64 = 8 << 20;
 
+/// A limit that was reached is lowered by one part of so many, to see whether a lower one can be reached by now.
+const PROBE_PARTS: u64 = 64;
+
 /// The limit of the hot window, by the [setting](HotWindow) of its device.
+///
+/// A share may be out of reach: what weights, gradients and state alone take, all of them packed, can be more. Then the least
+/// that was reached is the limit, so that nothing is coded where that does not lower the peak.
 #[derive(Debug)]
-pub(super) struct Budget(pub(super) HotWindow);
+pub(super) struct Budget {
+    window: HotWindow,
+    /// The least bytes in all forms that are in reach at the step's summit; 0 if that is not known.
+    reach: AtomicU64,
+    /// The most bytes in all forms since the last summit.
+    highest: AtomicU64,
+    /// Whether the limit was out of reach since the last summit.
+    missed: AtomicBool,
+}
 
 /// What has to leave the window.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -28,6 +46,36 @@ pub(super) struct Excess {
 }
 
 impl Budget {
+    pub(super) fn new(window: HotWindow) -> Self {
+        Self {
+            window,
+            reach: AtomicU64::new(0),
+            highest: AtomicU64::new(0),
+            missed: AtomicBool::new(false),
+        }
+    }
+
+    /// All that may rest does, and there is still an excess.
+    pub(super) fn miss(&self) {
+        self.missed.store(true, Relaxed);
+    }
+
+    /// The bytes in all forms have risen to `highest` since the last time; `at_summit`, where a step's bytes are about to rise
+    /// most.
+    pub(super) fn observe(&self, highest: u64, at_summit: bool) {
+        let so_far = self.highest.fetch_max(highest, Relaxed).max(highest);
+        if at_summit {
+            self.highest.store(0, Relaxed);
+            let reach = if self.missed.swap(false, Relaxed) {
+                so_far
+            } else {
+                let reach = self.reach.load(Relaxed);
+                reach - reach / PROBE_PARTS
+            };
+            self.reach.store(reach, Relaxed);
+        }
+    }
+
     /// The bytes that unread encode statuses may reserve: as configured, but no large part of what a small program uses.
     pub(super) fn spill_reserve(&self, config: &LctConfig, stats: &Stats) -> u64 {
         let share = (stats.logical.most() / RESERVE_PARTS).max(LEAST_RESERVE);
@@ -36,9 +84,17 @@ impl Budget {
 
     /// The dense bytes that stay in the window, whatever the limit is: what dies young or is used at once.
     pub(super) fn floor(&self, stats: &Stats) -> u64 {
-        match self.0 {
+        match self.window {
             HotWindow::Bytes(limit) => limit,
             HotWindow::Share(_) => stats.logical.most() / FLOOR_PARTS,
+        }
+    }
+
+    /// The bytes of the smallest tensor that is worth a call of the codec: what a smaller one saves is too little.
+    pub(super) fn least(&self, stats: &Stats) -> u64 {
+        match self.window {
+            HotWindow::Bytes(_) => 0,
+            HotWindow::Share(_) => stats.logical.most() / LEAST_PARTS,
         }
     }
 
@@ -47,7 +103,7 @@ impl Budget {
     pub(super) fn excess(&self, stats: &Stats, rise: u64, shortage: u64) -> Option<Excess> {
         let ratio = stats.ratio().unwrap_or(EXPECTED_RATIO).max(1.05);
         let at_most = stats.window_now().saturating_sub(self.floor(stats));
-        let mut excess = match self.0 {
+        let mut excess = match self.window {
             HotWindow::Bytes(limit) => Excess {
                 bytes: stats.window_now().saturating_sub(limit),
                 freed: 1.0,
@@ -55,6 +111,7 @@ impl Budget {
             },
             HotWindow::Share(share) => {
                 let limit = (stats.logical.most() as f64 * share) as u64;
+                let limit = limit.max(self.reach.load(Relaxed));
                 Excess {
                     bytes: (stats.managed_now() + rise).saturating_sub(limit),
                     freed: 1.0 - 1.0 / ratio,
@@ -83,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_share_is_of_the_most_that_ever_lived() {
-        let budget = Budget(HotWindow::Share(0.5));
+        let budget = Budget::new(HotWindow::Share(0.5));
         let stats = stats(1600, 1000);
         let excess = budget.excess(&stats, 0, 0).unwrap();
         assert_eq!((excess.bytes, excess.at_most), (200 * MIB, 900 * MIB));
@@ -96,7 +153,7 @@ mod tests {
 
     #[test]
     fn what_is_going_to_be_made_counts_before_it_is_there() {
-        let budget = Budget(HotWindow::Share(0.5));
+        let budget = Budget::new(HotWindow::Share(0.5));
         let stats = stats(1600, 700);
         assert_eq!(budget.excess(&stats, 100 * MIB, 0), None);
         let excess = budget.excess(&stats, 300 * MIB, 0).unwrap();
@@ -104,8 +161,30 @@ mod tests {
     }
 
     #[test]
+    fn what_is_out_of_reach_is_not_the_limit() {
+        let budget = Budget::new(HotWindow::Share(0.5));
+        let stats = stats(1600, 1000);
+        let bytes = |at_least: u64| {
+            let excess = budget.excess(&stats, 0, 0);
+            excess.is_some_and(|excess| excess.bytes > at_least * MIB)
+        };
+        assert!(bytes(199));
+        budget.miss();
+        budget.observe(900 * MIB, false);
+        budget.observe(700 * MIB, false);
+        assert!(bytes(199), "the step goes on");
+        budget.observe(640 * MIB, true);
+        assert!(bytes(99) && !bytes(100), "900 MiB were reached");
+        // As long as that is reached, a little less is tried in each step.
+        budget.observe(896 * MIB, true);
+        assert!(bytes(114) && !bytes(115));
+        (0..200).for_each(|_| budget.observe(800 * MIB, true));
+        assert!(bytes(199) && !bytes(200), "never below the share");
+    }
+
+    #[test]
     fn a_device_that_runs_short_has_its_way() {
-        for budget in [HotWindow::Share(0.9), HotWindow::Bytes(600 * MIB)].map(Budget) {
+        for budget in [HotWindow::Share(0.9), HotWindow::Bytes(600 * MIB)].map(Budget::new) {
             let stats = stats(1600, 700);
             let wanted = 400 * MIB;
             let excess = budget.excess(&stats, 0, wanted).unwrap();
@@ -114,7 +193,7 @@ mod tests {
             assert_eq!(excess.at_most, 700 * MIB - budget.floor(&stats));
         }
         let nothing_dense = stats(1600, 50);
-        let budget = Budget(HotWindow::Share(0.9));
+        let budget = Budget::new(HotWindow::Share(0.9));
         assert_eq!(budget.excess(&nothing_dense, 0, 400 * MIB), None);
     }
 }

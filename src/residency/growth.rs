@@ -37,6 +37,7 @@ impl Growth {
     ///
     /// Returns what is going to rise until the next one, if such a break has been seen before. On the way to the summit that
     /// is at least what rises there: what has to rest by then may as well rest at once, and leaves its memory to others.
+    /// Whether this is the summit, [`at_summit`](Self::at_summit) says.
     pub(super) fn at_break(&mut self, logical: u64, highest: u64) -> Option<u64> {
         if let Some((key, level)) = self.last {
             if self.risen.len() == MOST_BREAKS {
@@ -72,6 +73,11 @@ impl Growth {
         } else {
             Some(known.max(summit.rise))
         }
+    }
+
+    /// Whether the last break was the summit.
+    pub(super) fn at_summit(&self) -> bool {
+        self.since == 0 && self.summit.is_some()
     }
 
     /// The break has left so many bytes in all forms.

@@ -37,6 +37,11 @@ impl<B: PackedStore> Leaving<B> {
         self.made_up < self.excess.bytes as f64 && self.dense < self.excess.at_most
     }
 
+    /// Whether what leaves does not make up for the excess.
+    pub(super) fn goes_short(&self) -> bool {
+        self.made_up < self.excess.bytes as f64
+    }
+
     /// Lets a storage go that can be computed again. Returns whether it can.
     ///
     /// Dense operands are lifted: they will not be derived themselves, so that no chain grows longer than it is now; and with

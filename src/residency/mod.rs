@@ -3,7 +3,8 @@
 //! Every fresh BF16 tensor enters the *hot window*. When the [budget](budget) is exceeded, tensors go to rest: those that
 //! can be computed again, then those that were not used for longest. So what dies young dies dense and costs nothing.
 //! Decoded copies are entries of the same window whose eviction is free. A lazy backend's tensors go to rest at natural
-//! breaks only, so what is made between two of them is [predicted](growth).
+//! breaks, for which what is made between two of them is [predicted](growth), and between them if there is too much all the
+//! same.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -30,12 +31,17 @@ use growth::Growth;
 use leaving::Leaving;
 use window::Window;
 
+/// A lazy backend's excess is left to the next natural break as long as it is at most one of so many parts of the most bytes
+/// that ever lived.
+const PATIENCE_PARTS: u64 = 64;
 /// What is expected to be made after a natural break of which nothing is known, in tensors as large as the largest.
 const UNKNOWN_RISE: u64 = 2;
 /// After so many natural breaks in succession of which nothing was known, a step has been learned.
 const LEARNED: u64 = 32;
 /// The device is asked how much room it has once one of so many parts of the most bytes that ever lived has been made.
 const ASK_PARTS: u64 = 32;
+/// The allocator is asked how many pages it holds once one of so many parts of the most bytes that ever lived has been made.
+const HELD_PARTS: u64 = 16;
 /// Where more than one of so many parts of the most bytes that ever lived is going to be made, no more than that stays
 /// reserved for unread outcomes.
 const SETTLE_PARTS: u64 = 32;
@@ -57,6 +63,8 @@ pub(crate) struct Residency<B: PackedStore> {
     tidy_at: AtomicU64,
     /// The bytes that had been made when the device was last asked how much room it has.
     asked: AtomicU64,
+    /// The bytes that had been made when the allocator was last asked how many pages it holds.
+    weighed: AtomicU64,
     /// Whether the device lacked room when it was last asked.
     short: AtomicBool,
     /// Held while tensors are packed, so that two threads never pack for the same excess.
@@ -66,7 +74,7 @@ pub(crate) struct Residency<B: PackedStore> {
 impl<B: PackedStore> Residency<B> {
     fn new(config: LctConfig) -> Self {
         Self {
-            budget: Budget(config.hot_window),
+            budget: Budget::new(config.hot_window),
             config,
             stats: Arc::default(),
             window: Mutex::new(Window::default()),
@@ -75,6 +83,7 @@ impl<B: PackedStore> Residency<B> {
             unknown: AtomicU64::new(0),
             tidy_at: AtomicU64::new(u64::MAX),
             asked: AtomicU64::new(0),
+            weighed: AtomicU64::new(0),
             short: AtomicBool::new(false),
             evicting: Mutex::new(()),
         }
@@ -113,11 +122,17 @@ impl<B: PackedStore> Residency<B> {
     /// Puts a storage that has just become dense, or was just used, at the young end of the window.
     pub(crate) fn admit(&self, storage: &Arc<Storage<B>>) {
         self.window().push(storage);
-        // A lazy backend waits for the next natural break, by which more is known of what is needed again.
-        if B::LAZY {
-            self.highest.fetch_max(self.stats.managed_now(), Relaxed);
-        } else {
-            self.evict(0, self.shortage(&storage.device));
+        if !B::LAZY {
+            return self.evict(0, self.shortage(&storage.device));
+        }
+        self.highest.fetch_max(self.stats.managed_now(), Relaxed);
+        self.weigh(&storage.device);
+        // A lazy backend waits for the next natural break, by which more is known of what is needed again. But an optimizer,
+        // say, has none.
+        let most = self.stats.logical.most();
+        let excess = self.budget.excess(&self.stats, 0, 0);
+        if excess.is_some_and(|excess| excess.bytes > most / PATIENCE_PARTS) {
+            self.evict(0, 0);
         }
     }
 
@@ -133,7 +148,12 @@ impl<B: PackedStore> Residency<B> {
         let logical = self.stats.logical.now();
         let highest = self.highest.swap(0, Relaxed);
         let growth = || self.growth.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = growth().at_break(logical, highest);
+        let (known, at_summit) = {
+            let mut growth = growth();
+            let known = growth.at_break(logical, highest);
+            (known, growth.at_summit())
+        };
+        self.budget.observe(highest, at_summit);
         // Of a first step nothing is known. Where most is made, its largest tensors are a few of the same size.
         let rise = known.unwrap_or_else(|| UNKNOWN_RISE * self.stats.largest());
         let shortage = self.shortage(device);
@@ -178,6 +198,20 @@ impl<B: PackedStore> Residency<B> {
             B::tidy(device);
         }
         shortage
+    }
+
+    /// Gives pages back that nobody uses, where they are so many that all tensors would fit in their plain form.
+    ///
+    /// Pages have exact sizes, so those of a tensor that has been packed serve only tensors of its size.
+    fn weigh(&self, device: &Device<B>) {
+        let (entered, most) = (self.stats.entered(), self.stats.logical.most());
+        if entered.saturating_sub(self.weighed.load(Relaxed)) < most / HELD_PARTS {
+            return;
+        }
+        self.weighed.store(entered, Relaxed);
+        if B::held(device).is_some_and(|held| held > most) {
+            B::tidy(device);
+        }
     }
 
     fn window(&self) -> MutexGuard<'_, Window<B>> {
@@ -229,6 +263,9 @@ impl<B: PackedStore> Residency<B> {
                 refused.push(storage);
             }
         }
+        if shortage == 0 && leaving.goes_short() {
+            self.budget.miss();
+        }
         for storage in &refused {
             self.window().push(storage);
         }
@@ -270,6 +307,7 @@ impl<B: PackedStore> Residency<B> {
     /// Whether the tensor is large enough to be packed.
     fn packs(&self, storage: &Storage<B>) -> bool {
         storage.shape.num_elements() >= self.config.min_elements
+            && storage.bytes() >= self.budget.least(&self.stats)
     }
 
     /// What an encode for this device needs.

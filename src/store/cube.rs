@@ -127,6 +127,10 @@ where
         pages::room::<R>(device)
     }
 
+    fn held(device: &Device<Self>) -> Option<u64> {
+        pages::held::<R>(device)
+    }
+
     fn claim(device: &Device<Self>, again: bool) {
         pages::use_exact_pages::<R>(device, again);
     }

@@ -176,6 +176,10 @@ where
         CubeBackend::<R, F, I, BT>::room(device)
     }
 
+    fn held(device: &Device<Self>) -> Option<u64> {
+        CubeBackend::<R, F, I, BT>::held(device)
+    }
+
     fn claim(device: &Device<Self>, again: bool) {
         CubeBackend::<R, F, I, BT>::claim(device, again);
     }

@@ -136,6 +136,12 @@ pub trait PackedStore: Backend {
         None
     }
 
+    /// The bytes of all pages that the backend's allocator holds for this thread, used or not, where it does not bound them
+    /// itself. Waits until what was asked of the allocator before has been done.
+    fn held(_device: &Device<Self>) -> Option<u64> {
+        None
+    }
+
     /// Sets up how this thread allocates on the device; `again`, where something may have set it back.
     fn claim(_device: &Device<Self>, _again: bool) {}
 

@@ -16,7 +16,12 @@ const ALIGNMENT: u64 = 512;
 /// Sizes between two powers of two.
 const STEPS: u32 = 4;
 
-/// The size that a buffer of so many bytes gets: at most a sixteenth more, and one of few.
+/// So many bytes as the allocator counts them.
+pub(super) fn aligned(bytes: u64) -> u64 {
+    bytes.max(1).next_multiple_of(ALIGNMENT)
+}
+
+/// The size that a buffer of any number of bytes gets: at most a sixteenth more, and one of few.
 pub(super) fn rounded(bytes: u64) -> u64 {
     let step = bytes.max(1).ilog2().saturating_sub(STEPS);
     bytes.max(1).next_multiple_of((1 << step).max(ALIGNMENT))
@@ -52,6 +57,15 @@ pub(super) fn tidy<R: CubeRuntime>(device: &R::CubeDevice) {
     if has_exact_pages::<R>(&client) {
         client.memory_cleanup();
     }
+}
+
+/// The bytes of this thread's pages, used or not.
+pub(super) fn held<R: CubeRuntime>(device: &R::CubeDevice) -> Option<u64> {
+    let client = R::client(device);
+    if !has_exact_pages::<R>(&client) {
+        return None;
+    }
+    client.memory_usage().ok().map(|usage| usage.bytes_reserved)
 }
 
 /// Other runtimes have pools of another kind.

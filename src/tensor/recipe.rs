@@ -88,7 +88,7 @@ mod tests {
 
     use super::*;
     use crate::samples;
-    use crate::tensor::{ViewOp, natural_break};
+    use crate::tensor::{ViewOp, defer_evictions, natural_break};
     use crate::{HotWindow, LctBackend, LctConfig, MemoryReport};
 
     type P = Wgpu<f32, i32, u32>;
@@ -124,12 +124,15 @@ mod tests {
         let report = || -> MemoryReport { B::memory_report(&device) };
         for seed in 0..6 {
             let before = report();
+            // Until the break: a window of nothing is exceeded before.
+            let until_break = defer_evictions();
             let shifted = fresh(seed, &device);
             let exponential = same(&shifted, seed, &device);
             let quotient = same(&exponential, seed, &device);
             // A view of an operand, and a result of it.
             let rows = shifted.clone().view(ViewOp::SwapDims(0, 1));
             let turned = same(&rows.view(ViewOp::SwapDims(0, 1)), seed, &device);
+            drop(until_break);
             natural_break::<P>(&device);
             let derived = report().derived_bytes - before.derived_bytes;
             assert_eq!(
@@ -145,6 +148,8 @@ mod tests {
             }
             // Until the stream has been executed they wait, and are had back as they were.
             if seed % 3 == 0 {
+                // It would rest again at once.
+                let _stays = defer_evictions();
                 assert_eq!(bits(&quotient), data(seed));
                 assert_eq!(report().derives, before.derives);
                 assert_eq!(report().derived_bytes - before.derived_bytes, 2 * BYTES);

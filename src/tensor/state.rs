@@ -185,12 +185,12 @@ impl<F: Forms> Cell<F> {
     }
 
     /// Makes a tensor dense again that was to rest, or to be lifted, and has not left a lazy backend's stream yet. Nobody else
-    /// may be about to wait for it.
+    /// may be about to wait for it. Returns whether it did.
     pub(crate) fn reclaim(
         &self,
         rest: impl FnOnce(&F::Rest) -> Option<F::Dense>,
         lifted: impl FnOnce(&F::Lifted) -> Option<F::Dense>,
-    ) {
+    ) -> bool {
         let mut state = self.lock();
         let tensor = match &*state {
             State::Resting(form) if Arc::strong_count(form) == 1 => rest(form),
@@ -198,7 +198,7 @@ impl<F: Forms> Cell<F> {
             _ => None,
         };
         let Some(tensor) = tensor else {
-            return;
+            return false;
         };
         let was = std::mem::replace(&mut *state, State::Dense(tensor));
         if was.held() == Held::Nothing {
@@ -210,6 +210,7 @@ impl<F: Forms> Cell<F> {
         drop(state);
         // Dropping what it was to be derived from calls the backend.
         drop(was);
+        true
     }
 
     /// Replaces the dense tensor by its packed form, if it is still there.

@@ -190,15 +190,14 @@ impl<B: PackedStore> Storage<B> {
         }
     }
 
-    /// Has the tensor back if it was to rest and has not left a lazy backend's stream yet.
-    fn reclaim(&self) {
-        if B::LAZY {
-            let rest = |rest: &Rest<B>| match rest {
-                Rest::Packed(packed) => B::reclaim(packed),
-                Rest::Derived(_, layout) => B::reclaim_released(layout),
-            };
-            self.cell.reclaim(rest, B::reclaim_lifted);
-        }
+    /// Has the tensor back if it was to rest and has not left a lazy backend's stream yet. Returns whether it was so; it is not
+    /// in the hot window then, unless it was to be lifted.
+    fn reclaim(&self) -> bool {
+        let rest = |rest: &Rest<B>| match rest {
+            Rest::Packed(packed) => B::reclaim(packed),
+            Rest::Derived(_, layout) => B::reclaim_released(layout),
+        };
+        B::LAZY && self.cell.reclaim(rest, B::reclaim_lifted)
     }
 
     /// The packed form, if there is one that is not held dense.
@@ -310,7 +309,9 @@ impl<B: PackedStore> Storage<B> {
         op: &ViewOp,
     ) -> Option<Arc<Image<B>>> {
         let source = image.and_then(Image::used).or_else(|| {
-            self.reclaim();
+            if self.reclaim() {
+                self.residency.touch(self);
+            }
             let dense = |state: &State<LctBackend<B>>| match state {
                 State::Dense(tensor) => Some(tensor.clone()),
                 _ => None,

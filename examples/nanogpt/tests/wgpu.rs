@@ -26,7 +26,9 @@ fn args() -> TrainArgs {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("wgpu");
     let _ = fs::remove_dir_all(&folder);
     let line = "nanogpt train --quiet --preset tiny --steps 4 --seed 1";
-    let command = Cli::try_parse_from(line.split_whitespace()).unwrap().command;
+    let command = Cli::try_parse_from(line.split_whitespace())
+        .unwrap()
+        .command;
     let Command::Train(mut args) = command else {
         unreachable!("the line says train");
     };

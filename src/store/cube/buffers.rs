@@ -9,7 +9,12 @@ use lct_kernels::launch::{self, LaunchError, Tickets};
 
 use super::PackedBuffers;
 use crate::store::cube_layout::span_bytes;
-use crate::store::{PackRequest, pages::rounded, reserve::PANICKED, streams};
+use crate::store::{
+    PackRequest,
+    pages::{aligned, rounded},
+    reserve::PANICKED,
+    streams,
+};
 
 impl PackedBuffers {
     /// Queues the encode.
@@ -61,9 +66,9 @@ pub(super) fn decode_into<R: CubeRuntime>(
         .executes(|| launch::decode(client, blob, spill, &buffers.layout, output, buffers.rows))
 }
 
-/// A buffer of so many bytes, with the room of one of [few sizes](rounded).
+/// A buffer of so many bytes. Tensors of a shape have it in few sizes, by the [predictions](crate::store::predict).
 pub(in crate::store) fn buffer<R: CubeRuntime>(client: &ComputeClient<R>, bytes: u64) -> Handle {
-    let room = rounded(bytes);
+    let room = aligned(bytes);
     client.empty(room as usize).offset_end(room - bytes)
 }
 
@@ -100,7 +105,9 @@ pub(super) fn trimmed<R: CubeRuntime>(
 }
 
 fn copied<R: CubeRuntime>(client: &ComputeClient<R>, worst_case: Handle, words: usize) -> Handle {
-    let exact = buffer(client, 4 * words as u64);
+    let bytes = 4 * words as u64;
+    let room = rounded(bytes);
+    let exact = client.empty(room as usize).offset_end(room - bytes);
     streams::copy_words(client, worst_case, exact.clone(), words);
     exact
 }
