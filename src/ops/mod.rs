@@ -21,9 +21,8 @@
 /// Types are as in Burn's trait, without the backend parameter; one of several tokens stands in
 /// parentheses. Float arguments are made dense in the order of the arguments, as each may need a
 /// decode. With `break(x)` the operation is announced as a natural break on the device of `x`: a
-/// fusing backend ends its kernel here anyway, so tensors that have to be packed are packed now
-/// and not in the middle of an elementwise chain. The operands count as used before that, lest they
-/// be packed just to be decoded. With `cheap`, each name followed by what the operation is called in
+/// fusing backend ends its kernel here anyway, so tensors that have to be packed are packed now.
+/// The operands count as used before that, lest they be packed just to be decoded. With `cheap`, each name followed by what the operation is called in
 /// [`Cheap`](crate::store::Cheap), the result remembers where it came from.
 macro_rules! forward {
     (break($on:ident); $args:tt -> $result:tt: $($name:ident),+ $(,)?) => {

@@ -1,6 +1,6 @@
 //! How much may be dense.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::config::{HotWindow, LctConfig};
 use crate::report::Stats;
@@ -26,12 +26,10 @@ const PROBE_PARTS: u64 = 64;
 #[derive(Debug)]
 pub(super) struct Budget {
     window: HotWindow,
-    /// The least bytes in all forms that are in reach at the step's summit; 0 if that is not known.
+    /// What is in reach at the step's summit, in bytes in all forms; 0 if that is not known.
     reach: AtomicU64,
-    /// The most bytes in all forms since the last summit.
-    highest: AtomicU64,
-    /// Whether the limit was out of reach since the last summit.
-    missed: AtomicBool,
+    /// The most by which the limit was missed since the last summit.
+    missed: AtomicU64,
 }
 
 /// What has to leave the window.
@@ -50,29 +48,35 @@ impl Budget {
         Self {
             window,
             reach: AtomicU64::new(0),
-            highest: AtomicU64::new(0),
-            missed: AtomicBool::new(false),
+            missed: AtomicU64::new(0),
         }
     }
 
-    /// All that may rest does, and there is still an excess.
-    pub(super) fn miss(&self) {
-        self.missed.store(true, Relaxed);
+    /// All that may rest does, and still so many bytes are too much.
+    pub(super) fn miss(&self, bytes: u64) {
+        self.missed.fetch_max(bytes, Relaxed);
     }
 
-    /// The bytes in all forms have risen to `highest` since the last time; `at_summit`, where a step's bytes are about to rise
-    /// most.
-    pub(super) fn observe(&self, highest: u64, at_summit: bool) {
-        let so_far = self.highest.fetch_max(highest, Relaxed).max(highest);
-        if at_summit {
-            self.highest.store(0, Relaxed);
-            let reach = if self.missed.swap(false, Relaxed) {
-                so_far
-            } else {
+    /// The most bytes of a step are about to be made: what was missed in the last one was out of reach.
+    pub(super) fn at_summit(&self, stats: &Stats) {
+        let reach = match self.missed.swap(0, Relaxed) {
+            0 => {
                 let reach = self.reach.load(Relaxed);
                 reach - reach / PROBE_PARTS
-            };
-            self.reach.store(reach, Relaxed);
+            }
+            missed => self.limit(stats) + missed,
+        };
+        self.reach.store(reach, Relaxed);
+    }
+
+    /// The bytes in all forms that a share allows.
+    fn limit(&self, stats: &Stats) -> u64 {
+        match self.window {
+            HotWindow::Bytes(_) => 0,
+            HotWindow::Share(share) => {
+                let limit = (stats.logical.most() as f64 * share) as u64;
+                limit.max(self.reach.load(Relaxed))
+            }
         }
     }
 
@@ -109,15 +113,11 @@ impl Budget {
                 freed: 1.0,
                 at_most,
             },
-            HotWindow::Share(share) => {
-                let limit = (stats.logical.most() as f64 * share) as u64;
-                let limit = limit.max(self.reach.load(Relaxed));
-                Excess {
-                    bytes: (stats.managed_now() + rise).saturating_sub(limit),
-                    freed: 1.0 - 1.0 / ratio,
-                    at_most,
-                }
-            }
+            HotWindow::Share(_) => Excess {
+                bytes: (stats.managed_now() + rise).saturating_sub(self.limit(stats)),
+                freed: 1.0 - 1.0 / ratio,
+                at_most,
+            },
         };
         excess.bytes = excess.bytes.max(shortage);
         (excess.bytes > 0 && excess.at_most > 0).then_some(excess)
@@ -164,22 +164,24 @@ mod tests {
     fn what_is_out_of_reach_is_not_the_limit() {
         let budget = Budget::new(HotWindow::Share(0.5));
         let stats = stats(1600, 1000);
-        let bytes = |at_least: u64| {
+        let excess = || {
             let excess = budget.excess(&stats, 0, 0);
-            excess.is_some_and(|excess| excess.bytes > at_least * MIB)
+            excess.map_or(0, |excess| excess.bytes / MIB)
         };
-        assert!(bytes(199));
-        budget.miss();
-        budget.observe(900 * MIB, false);
-        budget.observe(700 * MIB, false);
-        assert!(bytes(199), "the step goes on");
-        budget.observe(640 * MIB, true);
-        assert!(bytes(99) && !bytes(100), "900 MiB were reached");
-        // As long as that is reached, a little less is tried in each step.
-        budget.observe(896 * MIB, true);
-        assert!(bytes(114) && !bytes(115));
-        (0..200).for_each(|_| budget.observe(800 * MIB, true));
-        assert!(bytes(199) && !bytes(200), "never below the share");
+        assert_eq!(excess(), 200);
+        budget.miss(60 * MIB);
+        budget.miss(100 * MIB);
+        assert_eq!(excess(), 200, "the step goes on");
+        budget.at_summit(&stats);
+        assert_eq!(excess(), 100, "900 MiB are in reach");
+        // As long as that is so, a little less is tried in each step.
+        budget.at_summit(&stats);
+        assert_eq!(excess(), 114);
+        budget.miss(14 * MIB);
+        budget.at_summit(&stats);
+        assert_eq!(excess(), 100);
+        (0..200).for_each(|_| budget.at_summit(&stats));
+        assert_eq!(excess(), 200, "never below the share");
     }
 
     #[test]

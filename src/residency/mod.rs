@@ -42,6 +42,8 @@ const LEARNED: u64 = 32;
 const ASK_PARTS: u64 = 32;
 /// The allocator is asked how many pages it holds once one of so many parts of the most bytes that ever lived has been made.
 const HELD_PARTS: u64 = 16;
+/// Free pages are many from one of so many parts of the most bytes that ever lived.
+const FREE_PARTS: u64 = 8;
 /// Where more than one of so many parts of the most bytes that ever lived is going to be made, no more than that stays
 /// reserved for unread outcomes.
 const SETTLE_PARTS: u64 = 32;
@@ -63,8 +65,8 @@ pub(crate) struct Residency<B: PackedStore> {
     tidy_at: AtomicU64,
     /// The bytes that had been made when the device was last asked how much room it has.
     asked: AtomicU64,
-    /// The bytes that had been made when the allocator was last asked how many pages it holds.
-    weighed: AtomicU64,
+    /// The allocator is asked how many pages it holds once so many bytes have been made.
+    weigh_at: AtomicU64,
     /// Whether the device lacked room when it was last asked.
     short: AtomicBool,
     /// Held while tensors are packed, so that two threads never pack for the same excess.
@@ -83,7 +85,7 @@ impl<B: PackedStore> Residency<B> {
             unknown: AtomicU64::new(0),
             tidy_at: AtomicU64::new(u64::MAX),
             asked: AtomicU64::new(0),
-            weighed: AtomicU64::new(0),
+            weigh_at: AtomicU64::new(0),
             short: AtomicBool::new(false),
             evicting: Mutex::new(()),
         }
@@ -123,7 +125,7 @@ impl<B: PackedStore> Residency<B> {
     pub(crate) fn admit(&self, storage: &Arc<Storage<B>>) {
         self.window().push(storage);
         if !B::LAZY {
-            return self.evict(0, self.shortage(&storage.device));
+            return self.evict(0, self.shortage(&storage.device), true);
         }
         self.highest.fetch_max(self.stats.managed_now(), Relaxed);
         self.weigh(&storage.device);
@@ -132,7 +134,7 @@ impl<B: PackedStore> Residency<B> {
         let most = self.stats.logical.most();
         let excess = self.budget.excess(&self.stats, 0, 0);
         if excess.is_some_and(|excess| excess.bytes > most / PATIENCE_PARTS) {
-            self.evict(0, 0);
+            self.evict(0, 0, false);
         }
     }
 
@@ -153,7 +155,9 @@ impl<B: PackedStore> Residency<B> {
             let known = growth.at_break(logical, highest);
             (known, growth.at_summit())
         };
-        self.budget.observe(highest, at_summit);
+        if at_summit {
+            self.budget.at_summit(&self.stats);
+        }
         // Of a first step nothing is known. Where most is made, its largest tensors are a few of the same size.
         let rise = known.unwrap_or_else(|| UNKNOWN_RISE * self.stats.largest());
         let shortage = self.shortage(device);
@@ -166,7 +170,7 @@ impl<B: PackedStore> Residency<B> {
             B::ask_statuses(device);
             B::take_statuses(device);
         }
-        self.evict(rise, shortage);
+        self.evict(rise, shortage, true);
         growth().leave(logical, self.stats.managed_now());
         if known.is_none() {
             self.unknown.fetch_add(1, Relaxed);
@@ -200,16 +204,20 @@ impl<B: PackedStore> Residency<B> {
         shortage
     }
 
-    /// Gives pages back that nobody uses, where they are so many that all tensors would fit in their plain form.
+    /// Gives pages back that nobody uses, where they are many and all together are more than plain Burn's tensors would take.
     ///
     /// Pages have exact sizes, so those of a tensor that has been packed serve only tensors of its size.
     fn weigh(&self, device: &Device<B>) {
         let (entered, most) = (self.stats.entered(), self.stats.logical.most());
-        if entered.saturating_sub(self.weighed.load(Relaxed)) < most / HELD_PARTS {
+        if entered < self.weigh_at.load(Relaxed).max(most / HELD_PARTS) {
             return;
         }
-        self.weighed.store(entered, Relaxed);
-        if B::held(device).is_some_and(|held| held > most) {
+        let pages = B::pages(device);
+        let held = pages.map_or(0, |pages| pages.held);
+        // Pages of what is not managed count for how long it takes until they can have become many.
+        let next = entered + held.max(most) / HELD_PARTS;
+        self.weigh_at.store(next, Relaxed);
+        if pages.is_some_and(|pages| held > most && held - pages.used > most / FREE_PARTS) {
             B::tidy(device);
         }
     }
@@ -222,7 +230,7 @@ impl<B: PackedStore> Residency<B> {
     /// used.
     ///
     /// `rise` bytes are going to be made before the next chance, and the device lacks `shortage` bytes.
-    fn evict(&self, rise: u64, shortage: u64) {
+    fn evict(&self, rise: u64, shortage: u64, at_break: bool) {
         let excess = || self.budget.excess(&self.stats, rise, shortage);
         if defer::is_deferred() || excess().is_none() {
             return;
@@ -246,7 +254,7 @@ impl<B: PackedStore> Residency<B> {
         }
         let (mut refused, mut lifted) = (Vec::new(), Vec::new());
         while leaving.goes_on() {
-            let Some(storage) = self.window().pop() else {
+            let Some(storage) = self.window().pop(young) else {
                 break;
             };
             if storage.held() == Held::Nothing {
@@ -254,7 +262,7 @@ impl<B: PackedStore> Residency<B> {
             }
             if B::LAZY && leaving.has_lifted(&storage) {
                 lifted.push(storage);
-            } else if storage.evictable() {
+            } else if storage.evictable(at_break) {
                 let copy = storage.held() == Held::Copy;
                 if copy || !leaving.derive(&storage) && self.packs(&storage) {
                     leaving.pack(storage);
@@ -263,8 +271,12 @@ impl<B: PackedStore> Residency<B> {
                 refused.push(storage);
             }
         }
-        if shortage == 0 && leaving.goes_short() {
-            self.budget.miss();
+        // Before a step is known more is asked for than it needs.
+        if shortage == 0 && self.unknown.load(Relaxed) == 0 {
+            let short = leaving.short();
+            if short > 0 {
+                self.budget.miss(short);
+            }
         }
         for storage in &refused {
             self.window().push(storage);

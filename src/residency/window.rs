@@ -25,6 +25,8 @@ struct Entry<B: PackedStore> {
     ticket: u64,
     /// The ticket that the storage has now.
     current: Arc<AtomicU64>,
+    /// The bytes that had entered when the storage last did.
+    entered: u64,
     storage: Weak<Storage<B>>,
 }
 
@@ -69,6 +71,7 @@ impl<B: PackedStore> Window<B> {
         self.entries.push_back(Entry {
             ticket,
             current: storage.ticket.clone(),
+            entered: self.entered,
             storage: Arc::downgrade(storage),
         });
         if self.entries.len() > 2 * self.kept + 1024 {
@@ -83,6 +86,7 @@ impl<B: PackedStore> Window<B> {
         self.entries.push_front(Entry {
             ticket: storage.ticket.load(Relaxed),
             current: storage.ticket.clone(),
+            entered: storage.entered.load(Relaxed),
             storage: Arc::downgrade(storage),
         });
     }
@@ -103,16 +107,22 @@ impl<B: PackedStore> Window<B> {
         None
     }
 
-    /// Takes the least recently used storage out of the window.
+    /// Takes the least recently used storage out of the window, but none that is among the last `young` bytes.
     ///
     /// It is returned whatever it holds: its last owner may be the caller now, and a storage must not be dropped while the
     /// window is locked.
-    pub(crate) fn pop(&mut self) -> Option<Arc<Storage<B>>> {
+    pub(crate) fn pop(&mut self, young: u64) -> Option<Arc<Storage<B>>> {
         loop {
             let entry = self.entries.pop_front()?;
-            if entry.is_valid()
-                && let Some(storage) = entry.storage.upgrade()
-            {
+            if !entry.is_valid() {
+                continue;
+            }
+            // They are in the order in which they entered: all others are younger still.
+            if self.entered - entry.entered < young {
+                self.entries.push_front(entry);
+                return None;
+            }
+            if let Some(storage) = entry.storage.upgrade() {
                 return Some(storage);
             }
         }
@@ -138,7 +148,7 @@ mod tests {
             window.push(&weight);
         }
         assert!(window.entries.len() <= 2048, "{}", window.entries.len());
-        assert!(window.pop().is_some(), "it is there once");
-        assert!(window.pop().is_none());
+        assert!(window.pop(0).is_some(), "it is there once");
+        assert!(window.pop(0).is_none());
     }
 }

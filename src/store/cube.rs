@@ -18,7 +18,7 @@ use lct_kernels::optim::Update;
 use super::cube_layout::{gelu, lay_out, memory_rows, quotient, span_bytes};
 use super::pages;
 use super::reserve::Reserve;
-use super::{Cheap, Operands, PackRequest, PackedStore, streams};
+use super::{Cheap, Operands, PackRequest, PackedStore, Pages, streams};
 use crate::error::PackError;
 use crate::report::{Footprint, KeptDense};
 
@@ -85,6 +85,7 @@ where
     type Eager = Self;
     type Layout = Metadata;
     type Lifted = CubeTensor<R>;
+    type Leaving = ();
     type Batch = ();
 
     const LAZY: bool = false;
@@ -127,7 +128,7 @@ where
         pages::room::<R>(device)
     }
 
-    fn held(device: &Device<Self>) -> Option<u64> {
+    fn pages(device: &Device<Self>) -> Option<Pages> {
         pages::held::<R>(device)
     }
 
@@ -166,6 +167,8 @@ where
     fn lifted(tensor: &CubeTensor<R>) -> CubeTensor<R> {
         tensor.clone()
     }
+
+    fn discard(_batch: &mut (), _tensor: FloatTensor<Self>) {}
 
     fn release((): &mut (), tensor: CubeTensor<R>) -> Metadata {
         *tensor.meta

@@ -33,6 +33,7 @@ impl PackedStore for Flex {
     type Eager = Self;
     type Layout = ();
     type Lifted = FlexTensor;
+    type Leaving = ();
     type Batch = ();
 
     const LAZY: bool = false;
@@ -87,6 +88,8 @@ impl PackedStore for Flex {
     fn derivable(tensor: &FlexTensor) -> bool {
         tensor.is_contiguous()
     }
+
+    fn discard(_batch: &mut (), _tensor: FloatTensor<Self>) {}
 
     fn release((): &mut (), _tensor: FlexTensor) {}
 

@@ -25,7 +25,7 @@ use super::cube::CubePacked;
 use super::cube_layout;
 use super::fusion_rest::{self as rest, Fate, FusionBatch, Gate, Nothing, Queued, Waiting};
 use super::reserve::Reserve;
-use super::{Cheap, Operands, PackRequest, PackedStore, streams};
+use super::{Cheap, Operands, PackRequest, PackedStore, Pages, streams};
 use crate::per_device;
 
 type Client<R> = GlobalFusionClient<FusionCubeRuntime<R>>;
@@ -123,6 +123,7 @@ where
     type Eager = CubeBackend<R, F, I, BT>;
     type Layout = Pending<Metadata, R>;
     type Lifted = Pending<CubeTensor<R>, R>;
+    type Leaving = Arc<Waiting<R>>;
     type Batch = FusionBatch<R>;
 
     const LAZY: bool = true;
@@ -176,8 +177,8 @@ where
         CubeBackend::<R, F, I, BT>::room(device)
     }
 
-    fn held(device: &Device<Self>) -> Option<u64> {
-        CubeBackend::<R, F, I, BT>::held(device)
+    fn pages(device: &Device<Self>) -> Option<Pages> {
+        CubeBackend::<R, F, I, BT>::pages(device)
     }
 
     fn claim(device: &Device<Self>, again: bool) {
@@ -267,8 +268,12 @@ where
         tensor.get().clone()
     }
 
-    fn discard(batch: &mut FusionBatch<R>, tensor: FloatTensor<Self>) {
-        batch.discard(tensor);
+    fn discard(batch: &mut FusionBatch<R>, tensor: FloatTensor<Self>) -> Arc<Waiting<R>> {
+        batch.discard(tensor)
+    }
+
+    fn stay(leaving: &Arc<Waiting<R>>) -> Option<FloatTensor<Self>> {
+        leaving.reclaim()
     }
 
     fn release(batch: &mut FusionBatch<R>, tensor: FloatTensor<Self>) -> Self::Layout {

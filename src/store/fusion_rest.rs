@@ -76,7 +76,7 @@ impl Drop for Queued {
 }
 
 /// A tensor that is to leave its stream, until it has.
-pub(super) struct Waiting<R: CubeRuntime>(Mutex<Option<Gathered<R>>>);
+pub struct Waiting<R: CubeRuntime>(Mutex<Option<Gathered<R>>>);
 
 /// The tensor, and what is counted as long as it waits.
 struct Gathered<R: CubeRuntime> {
@@ -127,11 +127,15 @@ impl<R: CubeRuntime> FusionBatch<R> {
         waiting
     }
 
-    pub(super) fn discard(&mut self, tensor: FusionTensor<FusionCubeRuntime<R>>) {
+    pub(super) fn discard(
+        &mut self,
+        tensor: FusionTensor<FusionCubeRuntime<R>>,
+    ) -> Arc<Waiting<R>> {
         self.client.get_or_insert_with(|| tensor.client.clone());
         let waiting = Waiting::new(tensor, None);
         let fate = Fate::Discard(waiting.clone());
         self.tensors.push((Arc::downgrade(&waiting), fate));
+        waiting
     }
 
     /// Lets the tensors leave this thread's stream as soon as a witness is there.

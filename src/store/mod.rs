@@ -70,6 +70,13 @@ impl PackRequest {
     }
 }
 
+/// The pages of an allocator, in bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct Pages {
+    pub(crate) held: u64,
+    pub(crate) used: u64,
+}
+
 /// A backend whose BF16 tensors can rest in packed form.
 ///
 /// Implemented for `Flex`, `CubeBackend` and `Fusion<CubeBackend>`, and by nobody else: what a [`PackRequest`] holds is
@@ -97,6 +104,9 @@ pub trait PackedStore: Backend {
 
     /// A dense tensor that can be had at once, by the [eager](Self::Eager) part too.
     type Lifted: Send + Sync + 'static;
+
+    /// A tensor that was given up, as long as it has not left a lazy backend's stream.
+    type Leaving: Send + Sync + 'static;
 
     /// Tensors that go to rest together. A lazy backend gathers them until [`submit`](Self::submit); the others do at once
     /// what is asked.
@@ -136,9 +146,9 @@ pub trait PackedStore: Backend {
         None
     }
 
-    /// The bytes of all pages that the backend's allocator holds for this thread, used or not, where it does not bound them
-    /// itself. Waits until what was asked of the allocator before has been done.
-    fn held(_device: &Device<Self>) -> Option<u64> {
+    /// The pages that the backend's allocator holds for this thread, where it does not bound them itself. Waits until what was
+    /// asked of the allocator before has been done.
+    fn pages(_device: &Device<Self>) -> Option<Pages> {
         None
     }
 
@@ -216,7 +226,12 @@ pub trait PackedStore: Backend {
     }
 
     /// Gives the tensor up.
-    fn discard(_batch: &mut Self::Batch, _tensor: FloatTensor<Self>) {}
+    fn discard(batch: &mut Self::Batch, tensor: FloatTensor<Self>) -> Self::Leaving;
+
+    /// The tensor that was [given up](Self::discard), if it has not left yet. Then it does not leave.
+    fn stay(_leaving: &Self::Leaving) -> Option<FloatTensor<Self>> {
+        None
+    }
 
     /// Gives the tensor up, but for how it lies in memory.
     fn release(batch: &mut Self::Batch, tensor: FloatTensor<Self>) -> Self::Layout;

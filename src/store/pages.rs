@@ -11,6 +11,8 @@ use burn_cubecl::CubeRuntime;
 use cubecl::MemoryAllocationMode;
 use cubecl::client::ComputeClient;
 
+use super::Pages;
+
 /// Buffers are a multiple of this, as the allocator has it.
 const ALIGNMENT: u64 = 512;
 /// Sizes between two powers of two.
@@ -59,13 +61,17 @@ pub(super) fn tidy<R: CubeRuntime>(device: &R::CubeDevice) {
     }
 }
 
-/// The bytes of this thread's pages, used or not.
-pub(super) fn held<R: CubeRuntime>(device: &R::CubeDevice) -> Option<u64> {
+/// This thread's pages.
+pub(super) fn held<R: CubeRuntime>(device: &R::CubeDevice) -> Option<Pages> {
     let client = R::client(device);
     if !has_exact_pages::<R>(&client) {
         return None;
     }
-    client.memory_usage().ok().map(|usage| usage.bytes_reserved)
+    let usage = client.memory_usage().ok()?;
+    Some(Pages {
+        held: usage.bytes_reserved,
+        used: usage.bytes_in_use,
+    })
 }
 
 /// Other runtimes have pools of another kind.

@@ -13,9 +13,9 @@ use super::PackRequest;
 const REMEMBERED: usize = 8;
 /// What is reserved beyond the most that was needed: one of so many parts.
 const SLACK_PARTS: u64 = 64;
-/// Room is given in so many steps for each word of values, 1/16 bit for a value each: few sizes, so that the pages of one step
-/// serve the next.
-const GRAINS: u32 = 512;
+/// Room is given in steps of one word for so many values, 1/16 bit for a value: in few sizes, so that the pages of one step serve
+/// the next.
+const GRAINS: u64 = 512;
 /// After so many tensors of a size in succession that did not shrink, the next ones are not packed,
 const HOPELESS: u32 = 4;
 /// except one of so many, to see whether it does now.
@@ -43,14 +43,14 @@ impl Predictions {
         match most {
             Some(most) => {
                 let most = u64::from(most);
-                let grain = u64::from(layout.values() as u32 / GRAINS).max(1);
-                let room = (most + most / SLACK_PARTS).next_multiple_of(grain);
-                let roomy = layout.with_capacity(room);
-                if PackRequest::pays(roomy.blob_bytes(), roomy.dense_bytes()) {
-                    roomy
-                } else {
-                    layout.with_capacity(most)
-                }
+                let grain = (layout.values() as u64 / GRAINS).max(1);
+                let slack = most + most / SLACK_PARTS;
+                let pays = |words: &u64| {
+                    let roomy = layout.with_capacity(*words);
+                    PackRequest::pays(roomy.blob_bytes(), roomy.dense_bytes())
+                };
+                let rooms = [slack.next_multiple_of(grain), slack];
+                layout.with_capacity(rooms.into_iter().find(pays).unwrap_or(most))
             }
             None => layout,
         }

@@ -12,7 +12,7 @@ use super::view::{View, ViewOp};
 use crate::backend::LctBackend;
 use crate::lock::lock;
 use crate::report::Stats;
-use crate::residency::Residency;
+use crate::residency::{Residency, defer_evictions};
 use crate::store::PackedStore;
 
 /// After so many evictions without a use in between, a tensor of another thread's stream is packed all the same.
@@ -40,18 +40,61 @@ pub(crate) struct Storage<B: PackedStore> {
 }
 
 /// What a view is in a lazy backend's stream, until the tensor that it is a view of goes to rest.
-pub(crate) struct Image<B: PackedStore>(Mutex<Option<FloatTensor<B>>>);
+pub(crate) struct Image<B: PackedStore>(Mutex<Seen<B>>);
+
+enum Seen<B: PackedStore> {
+    Here(FloatTensor<B>),
+    /// Given up with the tensor that it is a view of.
+    Leaving(B::Leaving),
+    Gone,
+}
 
 impl<B: PackedStore> Image<B> {
-    /// A handle for a use by this thread, the only one if nobody else has the view.
+    /// A handle for a use by this thread, the only one if nobody else has the view. One that was given up and has not left the
+    /// stream yet is had back: the view would else be done a second time there, which plain Burn does not.
     pub(crate) fn used(self: Arc<Self>) -> Option<FloatTensor<B>> {
-        let mut tensor = lock(&self.0);
-        if !tensor.as_ref().is_some_and(B::packs_here) {
-            return None;
+        self.stay();
+        let mut seen = lock(&self.0);
+        match &*seen {
+            Seen::Here(tensor) if B::packs_here(tensor) => {}
+            _ => return None,
         }
-        match Arc::strong_count(&self) {
-            1 => tensor.take(),
-            _ => tensor.clone(),
+        if Arc::strong_count(&self) > 1 {
+            return seen.tensor();
+        }
+        match std::mem::replace(&mut *seen, Seen::Gone) {
+            Seen::Here(tensor) => Some(tensor),
+            Seen::Leaving(_) | Seen::Gone => None,
+        }
+    }
+
+    /// Has it back if it was given up and has not left the stream yet. Returns whether it is there.
+    fn stay(&self) -> bool {
+        let mut seen = lock(&self.0);
+        if let Seen::Leaving(leaving) = &*seen {
+            *seen = B::stay(leaving).map_or(Seen::Gone, Seen::Here);
+        }
+        matches!(*seen, Seen::Here(_))
+    }
+
+    /// Gives it up, if this thread's stream has it. Returns whether it can be had still, or again.
+    fn discard(&self, batch: &mut B::Batch) -> bool {
+        let mut seen = lock(&self.0);
+        *seen = match std::mem::replace(&mut *seen, Seen::Gone) {
+            Seen::Here(tensor) if B::packs_here(&tensor) => {
+                Seen::Leaving(B::discard(batch, tensor))
+            }
+            other => other,
+        };
+        !matches!(*seen, Seen::Gone)
+    }
+}
+
+impl<B: PackedStore> Seen<B> {
+    fn tensor(&self) -> Option<FloatTensor<B>> {
+        match self {
+            Self::Here(tensor) => Some(tensor.clone()),
+            Self::Leaving(_) | Self::Gone => None,
         }
     }
 }
@@ -193,11 +236,24 @@ impl<B: PackedStore> Storage<B> {
     /// Has the tensor back if it was to rest and has not left a lazy backend's stream yet. Returns whether it was so; it is not
     /// in the hot window then, unless it was to be lifted.
     fn reclaim(&self) -> bool {
+        if !B::LAZY {
+            return false;
+        }
+        // A view of it that has left already would be done a second time in the stream. Then it is about to leave, too: it was
+        // given up after its views, or leaves before them and is had back neither.
+        let images = lock(&self.images).clone();
+        if !images
+            .iter()
+            .filter_map(Weak::upgrade)
+            .all(|image| image.stay())
+        {
+            return false;
+        }
         let rest = |rest: &Rest<B>| match rest {
             Rest::Packed(packed) => B::reclaim(packed),
             Rest::Derived(_, layout) => B::reclaim_released(layout),
         };
-        B::LAZY && self.cell.reclaim(rest, B::reclaim_lifted)
+        self.cell.reclaim(rest, B::reclaim_lifted)
     }
 
     /// The packed form, if there is one that is not held dense.
@@ -297,6 +353,7 @@ impl<B: PackedStore> Storage<B> {
     /// An image of the storage was used.
     pub(crate) fn used(self: &Arc<Self>) {
         self.refusals.store(0, Relaxed);
+        self.reclaim();
         self.residency.admit(self);
     }
 
@@ -318,10 +375,14 @@ impl<B: PackedStore> Storage<B> {
             };
             match self.cell.with(dense) {
                 Some(tensor) => B::packs_here(&tensor).then(|| view.replay::<B>(tensor)),
-                None => Some(self.to_dense(view)),
+                None => {
+                    // It must not go before the image is there, which would hold its memory.
+                    let _stays = defer_evictions();
+                    Some(self.to_dense(view))
+                }
             }
         })?;
-        let image = Arc::new(Image(Mutex::new(Some(op.apply::<B>(source)))));
+        let image = Arc::new(Image(Mutex::new(Seen::Here(op.apply::<B>(source)))));
         let mut images = lock(&self.images);
         images.retain(|image| image.strong_count() > 0);
         images.push(Arc::downgrade(&image));
@@ -329,15 +390,14 @@ impl<B: PackedStore> Storage<B> {
         Some(image)
     }
 
-    /// Gives all images up, as the dense tensor is.
+    /// Gives the images up, as the dense tensor is. Those of other threads stay, as their streams may need them.
     fn discard_images(&self, batch: &mut B::Batch) {
-        let images = std::mem::take(&mut *lock(&self.images));
-        for image in images.iter().filter_map(Weak::upgrade) {
-            let tensor = lock(&image.0).take();
-            if let Some(tensor) = tensor {
-                B::discard(batch, tensor);
-            }
-        }
+        let mut images = std::mem::take(&mut *lock(&self.images));
+        images.retain(|image| {
+            let image = image.upgrade();
+            image.is_some_and(|image| image.discard(batch))
+        });
+        lock(&self.images).extend(images);
     }
 
     fn look<T>(
@@ -382,9 +442,9 @@ impl<B: PackedStore> Storage<B> {
     }
 
     /// Whether this thread may make the storage give up what it holds dense. One that another thread's stream works on is
-    /// let alone, unless it has been found unused so often that this thread seems to be gone.
-    pub(crate) fn evictable(&self) -> bool {
-        self.is_here() || self.refusals.fetch_add(1, Relaxed) >= MOST_REFUSALS
+    /// let alone, unless it has been found unused at so many natural breaks that this thread seems to be gone.
+    pub(crate) fn evictable(&self, at_break: bool) -> bool {
+        self.is_here() || at_break && self.refusals.fetch_add(1, Relaxed) >= MOST_REFUSALS
     }
 
     /// Makes the storage give up its dense tensor: a decoded copy at once, one without a packed form by handing it over to be
@@ -392,9 +452,12 @@ impl<B: PackedStore> Storage<B> {
     pub(crate) fn evict(&self, batch: &mut B::Batch) -> Option<(HandOver<'_, B>, FloatTensor<B>)> {
         self.reclaim();
         self.discard_images(batch);
-        if let State::Lifted(tensor) = self.cell.look() {
-            // If it has to be waited for, then before the lock is taken.
-            B::lifted(&tensor);
+        // What has to be waited for, before the lock is taken.
+        match self.cell.look() {
+            State::Lifted(tensor) => drop(B::lifted(&tensor)),
+            // Operations that need it may be queued on the other thread's stream, of which this thread's results say nothing.
+            State::Dense(tensor) if !B::packs_here(&tensor) => drop(B::tensor_here(tensor)),
+            _ => {}
         }
         match self.cell.evict() {
             Evicted::Nothing => None,
