@@ -15,7 +15,7 @@ pub enum HotWindow {
     /// While few tensors live, as in most of the backward pass, all of them may be dense; when as many live as ever did, the
     /// share says how much less memory they take than plain Burn's. It may be out of reach, as where weights, gradients and
     /// optimizer state are nearly all there is, and none of them can be computed again: then the least that was reached is
-    /// the limit. The limit grows during a program's first step and then stays. Tensors of less than 1/8192 of the most
+    /// the limit. A share's limit grows during a program's first step and then stays. Tensors of less than 1/8192 of the most
     /// logical bytes are not packed for a share.
     Share(f64),
     /// A fixed number of bytes. Zero packs every tensor as soon as it exists.

@@ -1,6 +1,6 @@
 //! How much is going to be made before tensors can go to rest again.
 //!
-//! With a lazy backend tensors go to rest at natural breaks only. Between two of them the bytes may rise a lot: from the
+//! With a lazy backend tensors go to rest at natural breaks as a rule. Between two of them the bytes may rise a lot: from the
 //! head of a language model to the gradient of its loss by several times the logits. Training repeats itself, so what
 //! rose after a break in the last step will rise after it in the next one. A break is known again by the logical bytes
 //! that live there, which are the same in every step.

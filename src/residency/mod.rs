@@ -281,7 +281,7 @@ impl<B: PackedStore> Residency<B> {
         for storage in &refused {
             self.window().push(storage);
         }
-        // In their old places, to be packed at the next break.
+        // In their old places, to be packed the next time.
         for storage in lifted.iter().rev() {
             self.window().put_back(storage);
         }
