@@ -106,6 +106,14 @@ impl<T, R: CubeRuntime> Pending<T, R> {
     }
 }
 
+/// The tensor as the backend inside has it, for which its stream is executed.
+fn resolve<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>(
+    tensor: FusionTensor<FusionCubeRuntime<R>>,
+) -> CubeTensor<R> {
+    let client = tensor.client.clone();
+    client.resolve_tensor_float::<CubeBackend<R, F, I, BT>>(tensor)
+}
+
 /// A fusion tensor in packed form, which exists as soon as the stream has got to its pack operation.
 pub struct FusionPacked<R: CubeRuntime> {
     shape: Shape,
@@ -256,8 +264,11 @@ where
     }
 
     fn to_eager(tensor: FloatTensor<Self>) -> CubeTensor<R> {
-        let client = tensor.client.clone();
-        client.resolve_tensor_float::<CubeBackend<R, F, I, BT>>(tensor)
+        let gate = Gate::<R>::of(tensor.client.device());
+        match gate.look::<CubeBackend<R, F, I, BT>>(&tensor) {
+            Some(found) => found,
+            None => resolve::<R, F, I, BT>(tensor),
+        }
     }
 
     fn lift(batch: &mut FusionBatch<R>, tensor: FloatTensor<Self>) -> Self::Lifted {
@@ -293,7 +304,7 @@ where
             tensor
         } else {
             // The other thread's stream is executed up to here, as plain Burn does when it sees the tensor.
-            Self::from_eager(Self::here(Self::to_eager(tensor)))
+            Self::from_eager(Self::here(resolve::<R, F, I, BT>(tensor)))
         }
     }
 
