@@ -94,6 +94,15 @@ impl Budget {
         }
     }
 
+    /// The bytes that entered last and are not packed, whatever else lies in the window. A fixed number of bytes is kept
+    /// even if a single tensor is more.
+    pub(super) fn spared(&self, stats: &Stats) -> u64 {
+        match self.window {
+            HotWindow::Bytes(_) => 0,
+            HotWindow::Share(_) => self.floor(stats),
+        }
+    }
+
     /// The bytes of the smallest tensor that is worth a call of the codec: what a smaller one saves is too little.
     pub(super) fn least(&self, stats: &Stats) -> u64 {
         match self.window {

@@ -246,6 +246,7 @@ impl<B: PackedStore> Residency<B> {
         };
         let mut leaving = Leaving::new(excess);
         let young = self.budget.floor(&self.stats);
+        let spared = self.budget.spared(&self.stats);
         while leaving.goes_on() {
             let Some(storage) = self.window().pop_cheap(young) else {
                 break;
@@ -254,7 +255,7 @@ impl<B: PackedStore> Residency<B> {
         }
         let (mut refused, mut lifted) = (Vec::new(), Vec::new());
         while leaving.goes_on() {
-            let Some(storage) = self.window().pop(young) else {
+            let Some(storage) = self.window().pop(spared) else {
                 break;
             };
             if storage.held() == Held::Nothing {
