@@ -22,7 +22,8 @@
 /// parentheses. Float arguments are made dense in the order of the arguments, as each may need a
 /// decode. With `break(x)` the operation is announced as a natural break on the device of `x`: a
 /// fusing backend ends its kernel here anyway, so tensors that have to be packed are packed now.
-/// The operands count as used before that, lest they be packed just to be decoded. With `cheap`, each name followed by what the operation is called in
+/// The operands count as used before that, lest they be packed just to be decoded. With `cheap`,
+/// each name followed by what the operation is called in
 /// [`Cheap`](crate::store::Cheap), the result remembers where it came from.
 macro_rules! forward {
     (break($on:ident); $args:tt -> $result:tt: $($name:ident),+ $(,)?) => {

@@ -214,7 +214,7 @@ impl<B: PackedStore> Residency<B> {
         }
         let pages = B::pages(device);
         let held = pages.map_or(0, |pages| pages.held);
-        // Pages of what is not managed count for how long it takes until they can have become many.
+        // Where little of what the pages hold is managed, it is not asked more often for that.
         let next = entered + held.max(most) / HELD_PARTS;
         self.weigh_at.store(next, Relaxed);
         if pages.is_some_and(|pages| held > most && held - pages.used > most / FREE_PARTS) {

@@ -12,6 +12,7 @@ use crate::residency::{Residency, admits};
 pub(crate) use crate::residency::{defer_evictions, natural_break, passed_int_bool};
 use crate::store::PackedStore;
 
+mod image;
 mod recipe;
 mod state;
 mod storage;
@@ -20,9 +21,10 @@ mod sync;
 mod update;
 mod view;
 
+pub(crate) use image::Image;
 pub(crate) use recipe::Recipe;
 pub(crate) use state::Held;
-pub(crate) use storage::{Image, Storage};
+pub(crate) use storage::Storage;
 pub(crate) use view::{View, ViewOp};
 
 /// Waits for a result of the device, or for the error of the device that came to light before it. Encode statuses come with

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, Weak};
 use burn_backend::tensor::{Device, FloatTensor};
 use burn_backend::{Shape, TensorMetadata};
 
+use super::image::Image;
 use super::recipe::{Derivation, Recipe};
 use super::state::{self, Cell, Evicted, Forms, Held, State};
 use super::view::{View, ViewOp};
@@ -37,66 +38,6 @@ pub(crate) struct Storage<B: PackedStore> {
     /// What views of the dense tensor are in a lazy backend's stream.
     images: Mutex<Vec<Weak<Image<B>>>>,
     cell: Cell<LctBackend<B>>,
-}
-
-/// What a view is in a lazy backend's stream, until the tensor that it is a view of goes to rest.
-pub(crate) struct Image<B: PackedStore>(Mutex<Seen<B>>);
-
-enum Seen<B: PackedStore> {
-    Here(FloatTensor<B>),
-    /// Given up with the tensor that it is a view of.
-    Leaving(B::Leaving),
-    Gone,
-}
-
-impl<B: PackedStore> Image<B> {
-    /// A handle for a use by this thread, the only one if nobody else has the view. One that was given up and has not left the
-    /// stream yet is had back: the view would else be done a second time there, which plain Burn does not.
-    pub(crate) fn used(self: Arc<Self>) -> Option<FloatTensor<B>> {
-        self.stay();
-        let mut seen = lock(&self.0);
-        match &*seen {
-            Seen::Here(tensor) if B::packs_here(tensor) => {}
-            _ => return None,
-        }
-        if Arc::strong_count(&self) > 1 {
-            return seen.tensor();
-        }
-        match std::mem::replace(&mut *seen, Seen::Gone) {
-            Seen::Here(tensor) => Some(tensor),
-            Seen::Leaving(_) | Seen::Gone => None,
-        }
-    }
-
-    /// Has it back if it was given up and has not left the stream yet. Returns whether it is there.
-    fn stay(&self) -> bool {
-        let mut seen = lock(&self.0);
-        if let Seen::Leaving(leaving) = &*seen {
-            *seen = B::stay(leaving).map_or(Seen::Gone, Seen::Here);
-        }
-        matches!(*seen, Seen::Here(_))
-    }
-
-    /// Gives it up, if this thread's stream has it. Returns whether it can be had still, or again.
-    fn discard(&self, batch: &mut B::Batch) -> bool {
-        let mut seen = lock(&self.0);
-        *seen = match std::mem::replace(&mut *seen, Seen::Gone) {
-            Seen::Here(tensor) if B::packs_here(&tensor) => {
-                Seen::Leaving(B::discard(batch, tensor))
-            }
-            other => other,
-        };
-        !matches!(*seen, Seen::Gone)
-    }
-}
-
-impl<B: PackedStore> Seen<B> {
-    fn tensor(&self) -> Option<FloatTensor<B>> {
-        match self {
-            Self::Here(tensor) => Some(tensor.clone()),
-            Self::Leaving(_) | Self::Gone => None,
-        }
-    }
 }
 
 impl<B: PackedStore> Forms for LctBackend<B> {
@@ -382,7 +323,7 @@ impl<B: PackedStore> Storage<B> {
                 }
             }
         })?;
-        let image = Arc::new(Image(Mutex::new(Seen::Here(op.apply::<B>(source)))));
+        let image = Arc::new(Image::new(op.apply::<B>(source)));
         let mut images = lock(&self.images);
         images.retain(|image| image.strong_count() > 0);
         images.push(Arc::downgrade(&image));
