@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 
 typedef uint32_t u32;
 typedef uint64_t u64;
@@ -23,9 +24,14 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* ---- The card: an H200 by its attributes. ---- */
 
+static u64 launch_ns;
 static const u64 TOTAL = (u64)141 << 30;
 
-int cuInit(unsigned flags) { return 0; }
+int cuInit(unsigned flags) {
+    const char *us = getenv("NO_CARD_LAUNCH_US");
+    launch_ns = us ? 1000 * strtoull(us, 0, 10) : 0;
+    return 0;
+}
 int cuDriverGetVersion(int *version) { return *version = 13000, 0; }
 int cuDeviceGet(int *device, int index) { return *device = index, 0; }
 int cuDeviceGetCount(int *count) { return *count = 1, 0; }
@@ -46,19 +52,43 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
     return 0;
 }
 
-/* ---- Contexts, streams, events: everything is done when it is asked for. ---- */
+/* ---- Contexts, streams, events. Everything is done when it is asked for, but with NO_CARD_LAUNCH_US a kernel counts as running
+ * for so many microseconds, one after the other: whoever waits for the card then waits as long. ---- */
+
+static u64 busy_until;
+
+static u64 now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * 1000000000ull + time.tv_nsec;
+}
+
+static void work(u64 ns) {
+    if (!ns) return;
+    u64 start = now(), end = __atomic_load_n(&busy_until, __ATOMIC_RELAXED);
+    while (!__atomic_compare_exchange_n(&busy_until, &end, (end > start ? end : start) + ns, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+}
+
+static int wait_until(u64 end) {
+    u64 start = now();
+    if (end > start) {
+        struct timespec time = {(end - start) / 1000000000, (end - start) % 1000000000};
+        nanosleep(&time, 0);
+    }
+    return 0;
+}
 
 int cuDevicePrimaryCtxRetain(void **context, int device) { return *context = (void *)0x1000, 0; }
 int cuDevicePrimaryCtxRelease_v2(int device) { return 0; }
 int cuCtxSetCurrent(void *context) { return 0; }
 int cuCtxGetCurrent(void **context) { return *context = (void *)0x1000, 0; }
 int cuStreamCreate(void **stream, unsigned flags) { return *stream = malloc(1), 0; }
-int cuStreamSynchronize(void *stream) { return 0; }
+int cuStreamSynchronize(void *stream) { return wait_until(__atomic_load_n(&busy_until, __ATOMIC_RELAXED)); }
 int cuStreamWaitEvent(void *stream, void *event, unsigned flags) { return 0; }
-int cuEventCreate(void **event, unsigned flags) { return *event = malloc(1), 0; }
+int cuEventCreate(u64 **event, unsigned flags) { return *event = calloc(1, sizeof **event), 0; }
 int cuEventDestroy_v2(void *event) { return free(event), 0; }
-int cuEventRecord(void *event, void *stream) { return 0; }
-int cuEventSynchronize(void *event) { return 0; }
+int cuEventRecord(u64 *event, void *stream) { return *event = __atomic_load_n(&busy_until, __ATOMIC_RELAXED), 0; }
+int cuEventSynchronize(u64 *event) { return wait_until(*event); }
 
 /* ---- Memory: pages that the system makes when they are written. ---- */
 
@@ -94,6 +124,7 @@ int cuMemAllocHost_v2(void **address, size_t bytes) { return *address = calloc(1
 int cuMemFreeHost(void *address) { return free(address), 0; }
 int cuMemGetInfo_v2(size_t *available, size_t *total) { return *available = TOTAL - used, *total = TOTAL, 0; }
 int cuDeviceGetDefaultMemPool(void **pool, int device) { return *pool = (void *)0x2000, 0; }
+int cuMemPoolSetAttribute(void *pool, int attribute, const u64 *value) { return 0; }
 int cuMemPoolGetAttribute(void *pool, int attribute, u64 *value) { return *value = used, 0; }
 
 /* Large uploads are not worth their memory, as nothing computes with them. */
@@ -213,6 +244,7 @@ static void updated(void **arguments) {
 int cuLaunchKernel(Kernel *kernel, unsigned x, unsigned y, unsigned z, unsigned dx, unsigned dy, unsigned dz, unsigned shared,
                    void *stream, void **arguments, void **extra) {
     __atomic_add_fetch(&kernel->launches, 1, __ATOMIC_RELAXED);
+    work(launch_ns);
     switch (kernel->kind) {
     case ENCODE: encoded(arguments); break;
     case DECODE: __atomic_add_fetch(&values_of[DECODE], (*(u32 **)arguments[0])[VALUES], __ATOMIC_RELAXED); break;
