@@ -24,11 +24,9 @@ use crate::layout::{GRANULE, STREAMS};
 const BATCH: u32 = 12;
 /// How many words beyond a stream's end a reader looks.
 const LOOKAHEAD: u32 = 3;
-
-/// Rows of words that are staged: for up to 4.1 bits a symbol, or 5.2 where streams are short.
-pub(crate) fn staged_rows(geometry: Geometry) -> u32 {
-    (geometry.symbols * 4 / 32 + LOOKAHEAD + 1).next_multiple_of(BATCH)
-}
+/// Rows of words that are staged, for 8.2 bits a symbol where streams are short, so for any, and 4.1 where they are long.
+/// Four cubes of a multiprocessor of an H200 have room for no more.
+pub(crate) const STAGED_ROWS: u32 = 36;
 
 #[cube(launch_unchecked)]
 pub(crate) fn decode(
@@ -64,8 +62,7 @@ pub(crate) fn decode(
     }
     let escape = head[ESCAPE_WORD];
     let records_end = head[RECORDS_END_WORD];
-    let staged =
-        SharedMemory::<u32>::new(comptime!((staged_rows(geometry) * means.units()) as usize));
+    let staged = SharedMemory::<u32>::new(comptime!((STAGED_ROWS * means.units()) as usize));
     // The first block is on its way while the tables are built, and later each one's directory entry and first bytes while
     // the one before is decoded.
     let mut entry = load_entry(head, spill, index, blocks, records_end, geometry);
@@ -75,7 +72,7 @@ pub(crate) fn decode(
         let block = block_at(index, values, geometry);
         bytes = load_pair(plane, stream, 0u32, block);
         words.load_counts(streams, spill, stream);
-        stage(staged, &words, streams, spill, geometry, means);
+        stage(staged, &words, streams, spill, means);
     }
     let next = index + stride;
     entry = load_entry(head, spill, next, blocks, records_end, geometry);
@@ -86,7 +83,7 @@ pub(crate) fn decode(
         while index < blocks {
             let block = block_at(index, values, geometry);
             let full = block.values == comptime!(geometry.block_values());
-            let whole = full && is_staged(&words, geometry);
+            let whole = full && is_staged(&words);
             let next = index + stride;
             if comptime!(access.aligned) {
                 if whole {
@@ -110,7 +107,7 @@ pub(crate) fn decode(
             if next < blocks {
                 words = source(entry, next, stream, values, capacity, blocks, geometry);
                 words.load_counts(streams, spill, stream);
-                stage(staged, &words, streams, spill, geometry, means);
+                stage(staged, &words, streams, spill, means);
                 if !whole {
                     bytes = load_pair(plane, stream, 0u32, block_at(next, values, geometry));
                 }
@@ -124,9 +121,8 @@ pub(crate) fn decode(
 
 /// Whether a block's words fit into shared memory, with what the reader looks ahead.
 #[cube]
-fn is_staged(words: &Source, #[comptime] geometry: Geometry) -> bool {
-    words.rows + (words.most_extra + 1) / 2 + LOOKAHEAD <= comptime!(staged_rows(geometry))
-        && !words.is_raw()
+fn is_staged(words: &Source) -> bool {
+    words.rows + (words.most_extra + 1) / 2 + LOOKAHEAD <= STAGED_ROWS && !words.is_raw()
 }
 
 /// Copies a block's words to shared memory, if they fit. Each unit copies and reads its own column
@@ -137,10 +133,9 @@ fn stage(
     words: &Source,
     streams: &Array<u32>,
     spill: &Array<u32>,
-    #[comptime] geometry: Geometry,
     #[comptime] means: Means,
 ) {
-    if is_staged(words, geometry) {
+    if is_staged(words) {
         if words.rows_spilled {
             stage_rows(staged, spill, words.rows_at, words.rows, means);
         } else {

@@ -6,7 +6,7 @@ use cubecl::server::Handle;
 use super::LaunchError;
 use super::bind::{BUFFER_ALIGNMENT, Blob, Cubes, Dense, DenseLayout, bind, check_buffer, has_u64};
 use crate::PackedLayout;
-use crate::kernels::decode::{self as kernel, staged_rows};
+use crate::kernels::decode::{self as kernel, STAGED_ROWS};
 use crate::kernels::geometry::Geometry;
 use crate::layout::STREAMS;
 
@@ -64,7 +64,7 @@ pub(super) fn decode_with<R: Runtime>(
         return Ok(());
     }
     let geometry = Geometry::from(layout);
-    let team_bytes = (4 * staged_rows(geometry) * STREAMS) as usize;
+    let team_bytes = (4 * STAGED_ROWS * STREAMS) as usize;
     let cubes = Cubes::new(client, TABLE_BYTES, team_bytes, RESIDENT, has_u64)?;
 
     let (grid, teams) = cubes.grid(client, layout.blocks());
