@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use burn_backend::ops::FloatTensorOps;
 use burn_backend::tensor::{Device, FloatTensor};
 use burn_backend::{DType, TensorMetadata};
 use burn_cubecl::{
@@ -120,12 +121,23 @@ where
         pages::pads_rows::<R>(device, 2 * row_len)
     }
 
+    fn move_dense(tensor: CubeTensor<R>, device: &Device<Self>) -> CubeTensor<R> {
+        let (client, owner) = (tensor.client.clone(), tensor.handle.stream);
+        streams::send(&client, owner, &R::client(device), || {
+            Self::float_to_device(tensor, device)
+        })
+    }
+
     fn tidy(device: &Device<Self>) {
         pages::tidy::<R>(device);
     }
 
     fn room(device: &Device<Self>) -> Option<u64> {
         pages::room::<R>(device)
+    }
+
+    fn keep(device: &Device<Self>, bytes: u64) {
+        pages::keep::<R>(device, bytes);
     }
 
     fn pages(device: &Device<Self>) -> Option<Pages> {

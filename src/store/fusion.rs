@@ -9,6 +9,7 @@
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use burn_backend::ops::FloatTensorOps;
 use burn_backend::tensor::{Device, FloatTensor};
 use burn_backend::{DType, DeviceOps, Shape, StreamId};
 use burn_cubecl::fusion::FusionCubeRuntime;
@@ -177,12 +178,23 @@ where
         CubeBackend::<R, F, I, BT>::pads_rows(device, row_len)
     }
 
+    fn move_dense(tensor: FloatTensor<Self>, device: &Device<Self>) -> FloatTensor<Self> {
+        let (client, owner) = (R::client(tensor.client.device()), tensor.stream);
+        streams::send(&client, owner, &R::client(device), || {
+            Self::float_to_device(tensor, device)
+        })
+    }
+
     fn tidy(device: &Device<Self>) {
         CubeBackend::<R, F, I, BT>::tidy(device);
     }
 
     fn room(device: &Device<Self>) -> Option<u64> {
         CubeBackend::<R, F, I, BT>::room(device)
+    }
+
+    fn keep(device: &Device<Self>, bytes: u64) {
+        CubeBackend::<R, F, I, BT>::keep(device, bytes);
     }
 
     fn pages(device: &Device<Self>) -> Option<Pages> {

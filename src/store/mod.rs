@@ -138,6 +138,11 @@ pub trait PackedStore: Backend {
         false
     }
 
+    /// The dense tensor on another device.
+    fn move_dense(tensor: FloatTensor<Self>, device: &Device<Self>) -> FloatTensor<Self> {
+        Self::float_to_device(tensor, device)
+    }
+
     /// Gives back memory that the backend's allocator holds for nothing.
     fn tidy(_device: &Device<Self>) {}
 
@@ -145,6 +150,9 @@ pub trait PackedStore: Backend {
     fn room(_device: &Device<Self>) -> Option<u64> {
         None
     }
+
+    /// Lets the driver keep so many bytes, those in use included, so that memory that was given back is had again at once.
+    fn keep(_device: &Device<Self>, _bytes: u64) {}
 
     /// The pages that the backend's allocator holds for this thread, where it does not bound them itself. Waits until what was
     /// asked of the allocator before has been done.

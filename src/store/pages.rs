@@ -79,44 +79,82 @@ fn has_exact_pages<R: CubeRuntime>(client: &ComputeClient<R>) -> bool {
     R::name(client) == "cuda"
 }
 
-/// The bytes that can still be allocated on a card: those that are free, and those that the driver keeps from buffers that
-/// were given back. `None` where nobody tells.
+/// The driver's pool of a card, from which CubeCL allocates.
 #[cfg(feature = "cuda")]
-pub(super) fn room<R: CubeRuntime>(device: &R::CubeDevice) -> Option<u64> {
-    use cudarc::driver::{CudaContext, result, sys::CUmemPool_attribute as Attribute};
+mod pool {
     use std::sync::Arc;
+
+    use burn_backend::DeviceOps;
+    use burn_cubecl::CubeRuntime;
+    use cudarc::driver::sys::{CUmemPool_attribute as Attribute, CUmemoryPool};
+    use cudarc::driver::{CudaContext, result};
 
     /// The context that CubeCL uses too: the device's primary one.
     struct Context(Option<Arc<CudaContext>>);
 
-    if !has_exact_pages::<R>(&R::client(device)) {
-        return None;
-    }
-    let id = device.id();
-    let open = || Context(CudaContext::new(id.index_id as usize).ok());
-    let context = crate::per_device::get(id, open).0.as_ref()?;
-    context.bind_to_thread().ok()?;
-    let (free, _) = result::mem_get_info().ok()?;
-    let held = |attribute| {
-        let mut bytes = 0u64;
-        // SAFETY: the device is the context's, its default pool lives as long as it does, and both attributes are numbers
-        // of 64 bits.
-        unsafe {
-            let pool = result::device::get_default_mem_pool(context.cu_device()).ok()?;
-            result::mem_pool::get_attribute(pool, attribute, (&raw mut bytes).cast()).ok()?;
+    /// The pool that is the device's default, with its context bound to this thread.
+    fn of<R: CubeRuntime>(device: &R::CubeDevice) -> Option<CUmemoryPool> {
+        if !super::has_exact_pages::<R>(&R::client(device)) {
+            return None;
         }
-        Some(bytes)
-    };
-    let reserved = held(Attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)?;
-    let used = held(Attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT)?;
-    Some(free as u64 + reserved.saturating_sub(used))
+        let id = device.id();
+        let open = || Context(CudaContext::new(id.index_id as usize).ok());
+        let context = crate::per_device::get(id, open).0.as_ref()?;
+        context.bind_to_thread().ok()?;
+        // SAFETY: the device is the context's, which lives as long as the program.
+        unsafe { result::device::get_default_mem_pool(context.cu_device()) }.ok()
+    }
+
+    /// The bytes that can still be allocated: those that are free, and those that the pool keeps from buffers that were
+    /// given back.
+    pub(in crate::store) fn room<R: CubeRuntime>(device: &R::CubeDevice) -> Option<u64> {
+        let pool = of::<R>(device)?;
+        let (free, _) = result::mem_get_info().ok()?;
+        let held = |attribute| {
+            let mut bytes = 0u64;
+            // SAFETY: the default pool lives as long as its device, and both attributes are numbers of 64 bits.
+            unsafe { result::mem_pool::get_attribute(pool, attribute, (&raw mut bytes).cast()) }
+                .ok()?;
+            Some(bytes)
+        };
+        let reserved = held(Attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)?;
+        let used = held(Attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT)?;
+        Some(free as u64 + reserved.saturating_sub(used))
+    }
+
+    /// Lets the pool keep so many bytes, buffers in use included, when the program waits for the card. By default it returns
+    /// all that is not in use then, and getting it again takes time.
+    pub(in crate::store) fn keep<R: CubeRuntime>(device: &R::CubeDevice, mut bytes: u64) {
+        let Some(pool) = of::<R>(device) else {
+            return;
+        };
+        // SAFETY: as in `room`.
+        let kept = unsafe {
+            result::mem_pool::set_attribute(
+                pool,
+                Attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
+                (&raw mut bytes).cast(),
+            )
+        };
+        if let Err(error) = kept {
+            tracing::warn!(%error, "the driver gives memory back at every wait");
+        }
+    }
 }
 
-/// The bytes that can still be allocated. `None` where nobody tells.
+/// No driver tells how much room there is, or can be told to keep memory.
 #[cfg(not(feature = "cuda"))]
-pub(super) fn room<R: CubeRuntime>(_device: &R::CubeDevice) -> Option<u64> {
-    None
+mod pool {
+    use burn_cubecl::CubeRuntime;
+
+    pub(in crate::store) fn room<R: CubeRuntime>(_device: &R::CubeDevice) -> Option<u64> {
+        None
+    }
+
+    pub(in crate::store) fn keep<R: CubeRuntime>(_device: &R::CubeDevice, _bytes: u64) {}
 }
+
+pub(super) use pool::{keep, room};
 
 /// Whether the runtime's allocator leaves gaps between rows of so many bytes, so that each begins at an aligned address.
 pub(super) fn pads_rows<R: CubeRuntime>(device: &R::CubeDevice, row_bytes: usize) -> bool {

@@ -10,7 +10,9 @@
 //!   thread's stream, by a kernel of the owner's.
 
 use burn_cubecl::{CubeRuntime, tensor::CubeTensor};
-use cubecl::{client::ComputeClient, prelude::TensorBinding, server::Handle, stream_id::StreamId};
+use cubecl::future::block_on;
+use cubecl::server::{Handle, ServerCommunication};
+use cubecl::{client::ComputeClient, prelude::TensorBinding, stream_id::StreamId};
 
 /// Lets this thread's stream wait for what another one has been asked to do.
 pub(super) fn wait_for<R: CubeRuntime>(client: &ComputeClient<R>, other: StreamId) {
@@ -41,6 +43,31 @@ pub(super) fn here<R: CubeRuntime>(tensor: CubeTensor<R>) -> CubeTensor<R> {
         tensor.device.clone(),
         tensor.dtype,
     )
+}
+
+/// Sends memory of the stream `owner` to a buffer of this thread's stream on another device.
+///
+/// CubeCL 0.10 sends and receives beside the streams of either device. Nothing keeps a stream from giving memory to others
+/// before it has been sent, nor what arrives from being written over what kernels of this thread's stream still read.
+pub(super) fn send<R: CubeRuntime, T>(
+    from: &ComputeClient<R>,
+    owner: StreamId,
+    to: &ComputeClient<R>,
+    send: impl FnOnce() -> T,
+) -> T {
+    if !<R::Server as ServerCommunication>::SERVER_COMM_ENABLED {
+        return send();
+    }
+    if let Err(error) = block_on(to.sync()) {
+        tracing::error!(%error, "the device that a tensor moves to reports what went wrong on it before");
+    }
+    let sent = send();
+    // What this thread made in order to send it belongs to its own stream.
+    owner.executes(|| from.sync_collective());
+    if owner != StreamId::current() {
+        from.sync_collective();
+    }
+    sent
 }
 
 /// Copies the first words of a buffer, on this thread's stream.

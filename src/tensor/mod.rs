@@ -235,7 +235,7 @@ impl<B: PackedStore> LctTensor<B> {
                 return Self::packed(moved, self.shape(), device.clone(), residency);
             }
         }
-        Self::new(B::float_to_device(self.dense(), device))
+        Self::new(B::move_dense(self.dense(), device))
     }
 
     /// A tensor that was made in packed form.

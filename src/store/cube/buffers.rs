@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use burn_cubecl::{CubeRuntime, tensor::CubeTensor};
 use cubecl::client::ComputeClient;
-use cubecl::server::{Handle, ServerCommunication};
+use cubecl::server::Handle;
 use lct_kernels::launch::{self, LaunchError, Tickets};
 
 use super::PackedBuffers;
@@ -86,12 +86,11 @@ pub(super) fn moved<R: CubeRuntime>(
     // SAFETY: it is the stream that the buffer belongs to, and all that is asked of it is to read that buffer.
     unsafe { owner.set_stream(whole.stream) };
     let word = cubecl::ir::ElemType::UInt(cubecl::ir::UIntKind::U32);
-    let copy = owner.to_client(whole, target, word);
-    if <R::Server as ServerCommunication>::SERVER_COMM_ENABLED {
-        // It is sent beside the stream. Without waiting, the stream could give the memory to others before it has been read.
-        owner.sync_collective();
-    }
-    copy.offset_end(room)
+    let stream = whole.stream;
+    streams::send(client, stream, target, || {
+        owner.to_client(whole, target, word)
+    })
+    .offset_end(room)
 }
 
 /// Copies the used words into a buffer of their size, on the stream that they belong to.
