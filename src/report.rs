@@ -13,6 +13,9 @@ use crate::error::{MemoryState, PackError};
 
 /// The most errors that are kept.
 const MOST_ERRORS: usize = 64;
+/// The ratio that is counted on before anything has been encoded, and the least that is counted on.
+const EXPECTED_RATIO: f64 = 1.4;
+const LEAST_RATIO: f64 = 1.05;
 
 /// A snapshot of one device's packed and dense tensors, in bytes unless said otherwise.
 ///
@@ -246,6 +249,8 @@ pub(crate) struct Stats {
     spill: Gauge,
     reserved: Gauge,
     window: Gauge,
+    /// Dense bytes of tensors whose pack is queued.
+    queued: Gauge,
     pub(crate) derived: Gauge,
     kept_dense: Gauge,
     resident: Gauge,
@@ -312,12 +317,14 @@ impl Stats {
     /// Dense bytes of a pack that is queued: they have left the window, but are still there.
     #[cfg(feature = "cube")]
     pub(crate) fn queue_add(&self, bytes: u64) {
+        self.queued.add(bytes);
         self.resident.add(bytes);
     }
 
     /// The queued pack has run.
     #[cfg(feature = "cube")]
     pub(crate) fn queue_sub(&self, bytes: u64) {
+        self.queued.sub(bytes);
         self.resident.sub(bytes);
     }
 
@@ -330,9 +337,11 @@ impl Stats {
         self.window.now()
     }
 
-    /// Bytes of the tensors that are packed or could be: all forms but those that stay dense and unread reserves.
+    /// Bytes of the tensors that are packed or could be: all forms but those that stay dense and unread reserves. One whose
+    /// pack is queued counts with what it is going to take.
     pub(crate) fn managed_now(&self) -> u64 {
-        self.packed.now() + self.spill.now() + self.window.now()
+        let queued = (self.queued.now() as f64 / self.expected_ratio()) as u64;
+        self.packed.now() + self.spill.now() + self.window.now() + queued
     }
 
     /// Counts the logical bytes of a new tensor.
@@ -355,6 +364,11 @@ impl Stats {
     pub(crate) fn ratio(&self) -> Option<f64> {
         let packed = self.encoded_to.load(Relaxed);
         (packed > 0).then(|| self.encoded.load(Relaxed) as f64 / packed as f64)
+    }
+
+    /// What a tensor is expected to shrink by: as those so far did.
+    pub(crate) fn expected_ratio(&self) -> f64 {
+        self.ratio().unwrap_or(EXPECTED_RATIO).max(LEAST_RATIO)
     }
 
     pub(crate) fn on_decode(&self, logical: u64) {

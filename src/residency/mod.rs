@@ -65,6 +65,8 @@ pub(crate) struct Residency<B: PackedStore> {
     tidy_at: AtomicU64,
     /// The bytes that had been made when the device was last asked how much room it has.
     asked: AtomicU64,
+    /// The bytes that the driver may keep.
+    kept: AtomicU64,
     /// The allocator is asked how many pages it holds once so many bytes have been made.
     weigh_at: AtomicU64,
     /// Whether the device lacked room when it was last asked.
@@ -85,6 +87,7 @@ impl<B: PackedStore> Residency<B> {
             unknown: AtomicU64::new(0),
             tidy_at: AtomicU64::new(u64::MAX),
             asked: AtomicU64::new(0),
+            kept: AtomicU64::new(0),
             weigh_at: AtomicU64::new(0),
             short: AtomicBool::new(false),
             evicting: Mutex::new(()),
@@ -162,8 +165,8 @@ impl<B: PackedStore> Residency<B> {
         let rise = known.unwrap_or_else(|| UNKNOWN_RISE * self.stats.largest());
         let shortage = self.shortage(device);
         let part = self.stats.logical.most() / SETTLE_PARTS;
-        if (shortage > 0 || known.is_some_and(|rise| rise > part))
-            && self.stats.reserved_now() > part
+        if self.stats.reserved_now() > part
+            && (shortage > 0 || self.budget.wants_reserves(&self.stats, rise))
         {
             // Worth waiting for: much memory is held only because the host does not know that it is not needed.
             B::take_statuses(device);
@@ -200,6 +203,16 @@ impl<B: PackedStore> Residency<B> {
         self.short.store(shortage > 0, Relaxed);
         if shortage > 0 {
             B::tidy(device);
+        }
+        // Memory that the driver has returned takes time to have again, at every step. What plain Burn's tensors would take is
+        // ours; but where others need it, too, nothing is kept that is not used.
+        let kept = if shortage > 0 {
+            0
+        } else {
+            self.stats.logical.most()
+        };
+        if self.kept.swap(kept, Relaxed) != kept {
+            B::keep(device, kept);
         }
         shortage
     }
