@@ -95,8 +95,10 @@ int cuEventSynchronize(u64 *event) { return wait_until(*event); }
 static u64 used, most, allocations, releases;
 
 static int allocate(u64 *address, size_t bytes) {
+    enum { OUT_OF_MEMORY = 2 };
+    if (__atomic_load_n(&used, __ATOMIC_RELAXED) + bytes > TOTAL) return OUT_OF_MEMORY;
     char *page = mmap(0, bytes + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (page == MAP_FAILED) return 2;
+    if (page == MAP_FAILED) return OUT_OF_MEMORY;
     *(u64 *)page = bytes;
     *address = (u64)page + 4096;
     pthread_mutex_lock(&lock);

@@ -134,10 +134,11 @@ impl<B: PackedStore> Residency<B> {
         self.weigh(&storage.device);
         // A lazy backend waits for the next natural break, by which more is known of what is needed again. But an optimizer,
         // say, has none.
+        let shortage = self.shortage(&storage.device);
         let most = self.stats.logical.most();
-        let excess = self.budget.excess(&self.stats, 0, 0);
+        let excess = self.budget.excess(&self.stats, 0, shortage);
         if excess.is_some_and(|excess| excess.bytes > most / PATIENCE_PARTS) {
-            self.evict(0, 0, false);
+            self.evict(0, shortage, false);
         }
     }
 
@@ -199,18 +200,16 @@ impl<B: PackedStore> Residency<B> {
         }
         self.asked.store(entered, Relaxed);
         let wanted = HEADROOM * self.stats.largest() + self.budget.floor(&self.stats);
-        let shortage = B::room(device).map_or(0, |room| wanted.saturating_sub(room));
+        let room = B::room(device).unwrap_or(u64::MAX);
+        let shortage = wanted.saturating_sub(room);
         self.short.store(shortage > 0, Relaxed);
         if shortage > 0 {
             B::tidy(device);
         }
-        // Memory that the driver has returned takes time to have again, at every step. What plain Burn's tensors would take is
-        // ours; but where others need it, too, nothing is kept that is not used.
-        let kept = if shortage > 0 {
-            0
-        } else {
-            self.stats.logical.most()
-        };
+        // Memory that the driver has returned takes time to have again, at every step. But what it keeps is in pieces, of which
+        // none may be large enough: so where all that ever lived would not fit once more, nothing is kept.
+        let most = self.stats.logical.most();
+        let kept = if room > most { most } else { 0 };
         if self.kept.swap(kept, Relaxed) != kept {
             B::keep(device, kept);
         }
