@@ -67,6 +67,8 @@ pub(crate) struct Residency<B: PackedStore> {
     asked: AtomicU64,
     /// The bytes that the driver may keep.
     kept: AtomicU64,
+    /// The most bytes that the allocator's pages were seen to hold.
+    held: AtomicU64,
     /// The allocator is asked how many pages it holds once so many bytes have been made.
     weigh_at: AtomicU64,
     /// Whether the device lacked room when it was last asked.
@@ -88,6 +90,7 @@ impl<B: PackedStore> Residency<B> {
             tidy_at: AtomicU64::new(u64::MAX),
             asked: AtomicU64::new(0),
             kept: AtomicU64::new(0),
+            held: AtomicU64::new(0),
             weigh_at: AtomicU64::new(0),
             short: AtomicBool::new(false),
             evicting: Mutex::new(()),
@@ -209,7 +212,8 @@ impl<B: PackedStore> Residency<B> {
         // Memory that the driver has returned takes time to have again, at every step. But what it keeps is in pieces, of which
         // none may be large enough: so where all that ever lived would not fit once more, nothing is kept.
         let most = self.stats.logical.most();
-        let kept = if room > most { most } else { 0 };
+        let held = self.held.load(Relaxed);
+        let kept = if room > most { most.max(held) } else { 0 };
         if self.kept.swap(kept, Relaxed) != kept {
             B::keep(device, kept);
         }
@@ -226,6 +230,7 @@ impl<B: PackedStore> Residency<B> {
         }
         let pages = B::pages(device);
         let held = pages.map_or(0, |pages| pages.held);
+        self.held.fetch_max(held, Relaxed);
         // Where little of what the pages hold is managed, it is not asked more often for that.
         let next = entered + held.max(most) / HELD_PARTS;
         self.weigh_at.store(next, Relaxed);
