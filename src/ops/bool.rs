@@ -16,7 +16,16 @@ impl<B: PackedStore> BoolTensorOps<Self> for LctBackend<B> {
         bool_empty, bool_zeros, bool_ones
     }
     forward! { (data: TensorData, device: (&Device)) -> BoolTensor: bool_from_data }
-    forward! { (tensor: BoolTensor, device: (&Device)) -> BoolTensor: bool_to_device }
+
+    fn bool_to_device(tensor: BoolTensor<Self>, device: &Device<Self>) -> BoolTensor<Self> {
+        let from = B::bool_device(&tensor);
+        if from == *device {
+            B::bool_to_device(tensor, device)
+        } else {
+            B::moving(&from, device, || B::bool_to_device(tensor, device))
+        }
+    }
+
     forward! { (tensor: BoolTensor, out_dtype: IntDType) -> IntTensor: bool_into_int }
     forward! { (tensor: BoolTensor, out_dtype: FloatDType) -> FloatTensor: bool_into_float }
 

@@ -34,7 +34,16 @@ impl<B: PackedStore> IntTensorOps<Self> for LctBackend<B> {
         int_arange_step
     }
     forward! { (data: TensorData, device: (&Device)) -> IntTensor: int_from_data }
-    forward! { (tensor: IntTensor, device: (&Device)) -> IntTensor: int_to_device }
+
+    fn int_to_device(tensor: IntTensor<Self>, device: &Device<Self>) -> IntTensor<Self> {
+        let from = B::int_device(&tensor);
+        if from == *device {
+            B::int_to_device(tensor, device)
+        } else {
+            B::moving(&from, device, || B::int_to_device(tensor, device))
+        }
+    }
+
     forward! { (tensor: IntTensor, out_dtype: FloatDType) -> FloatTensor: int_into_float }
     forward! { (tensor: IntTensor, dtype: IntDType) -> IntTensor: int_cast }
 

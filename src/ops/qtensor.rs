@@ -33,7 +33,15 @@ impl<B: PackedStore> QTensorOps<Self> for LctBackend<B> {
     }
     forward! { (tensor: QuantizedTensor, dtype: FloatDType) -> FloatTensor: dequantize }
     forward! { (data: TensorData, device: (&Device)) -> QuantizedTensor: q_from_data }
-    forward! { (tensor: QuantizedTensor, device: (&Device)) -> QuantizedTensor: q_to_device }
+
+    fn q_to_device(tensor: QuantizedTensor<Self>, device: &Device<Self>) -> QuantizedTensor<Self> {
+        let from = B::q_device(&tensor);
+        if from == *device {
+            B::q_to_device(tensor, device)
+        } else {
+            B::moving(&from, device, || B::q_to_device(tensor, device))
+        }
+    }
 
     fn q_into_data(
         tensor: QuantizedTensor<Self>,

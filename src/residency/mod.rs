@@ -14,6 +14,7 @@ use burn_backend::{DType, DeviceOps};
 
 use crate::config::LctConfig;
 use crate::error::ConfigError;
+use crate::lock::lock;
 use crate::per_device;
 use crate::report::Stats;
 use crate::store::{PackRequest, PackedStore};
@@ -65,8 +66,12 @@ pub(crate) struct Residency<B: PackedStore> {
     tidy_at: AtomicU64,
     /// The bytes that had been made when the device was last asked how much room it has.
     asked: AtomicU64,
+    /// The bytes that the device lacked since the last natural break.
+    lacks: AtomicU64,
+    /// The least room that the device had.
+    least_room: AtomicU64,
     /// The bytes that the driver may keep.
-    kept: AtomicU64,
+    kept: Mutex<u64>,
     /// The most bytes that the allocator's pages were seen to hold.
     held: AtomicU64,
     /// The allocator is asked how many pages it holds once so many bytes have been made.
@@ -89,7 +94,9 @@ impl<B: PackedStore> Residency<B> {
             unknown: AtomicU64::new(0),
             tidy_at: AtomicU64::new(u64::MAX),
             asked: AtomicU64::new(0),
-            kept: AtomicU64::new(0),
+            lacks: AtomicU64::new(0),
+            least_room: AtomicU64::new(u64::MAX),
+            kept: Mutex::new(0),
             held: AtomicU64::new(0),
             weigh_at: AtomicU64::new(0),
             short: AtomicBool::new(false),
@@ -138,9 +145,11 @@ impl<B: PackedStore> Residency<B> {
         // A lazy backend waits for the next natural break, by which more is known of what is needed again. But an optimizer,
         // say, has none.
         let shortage = self.shortage(&storage.device);
+        // What has to stay now may leave there.
+        self.lacks.fetch_max(shortage, Relaxed);
         let most = self.stats.logical.most();
-        let excess = self.budget.excess(&self.stats, 0, shortage);
-        if excess.is_some_and(|excess| excess.bytes > most / PATIENCE_PARTS) {
+        let excess = self.budget.excess(&self.stats, 0, 0);
+        if shortage > 0 || excess.is_some_and(|excess| excess.bytes > most / PATIENCE_PARTS) {
             self.evict(0, shortage, false);
         }
     }
@@ -167,7 +176,7 @@ impl<B: PackedStore> Residency<B> {
         }
         // Of a first step nothing is known. Where most is made, its largest tensors are a few of the same size.
         let rise = known.unwrap_or_else(|| UNKNOWN_RISE * self.stats.largest());
-        let shortage = self.shortage(device);
+        let shortage = self.shortage(device).max(self.lacks.swap(0, Relaxed));
         let part = self.stats.logical.most() / SETTLE_PARTS;
         if self.stats.reserved_now() > part
             && (shortage > 0 || self.budget.wants_reserves(&self.stats, rise))
@@ -203,21 +212,33 @@ impl<B: PackedStore> Residency<B> {
         }
         self.asked.store(entered, Relaxed);
         let wanted = HEADROOM * self.stats.largest() + self.budget.floor(&self.stats);
-        let room = B::room(device).unwrap_or(u64::MAX);
+        let Some(room) = B::room(device) else {
+            return 0;
+        };
         let shortage = wanted.saturating_sub(room);
         self.short.store(shortage > 0, Relaxed);
         if shortage > 0 {
             B::tidy(device);
         }
-        // Memory that the driver has returned takes time to have again, at every step. But what it keeps is in pieces, of which
-        // none may be large enough: so where all that ever lived would not fit once more, nothing is kept.
-        let most = self.stats.logical.most();
-        let held = self.held.load(Relaxed);
-        let kept = if room > most { most.max(held) } else { 0 };
-        if self.kept.swap(kept, Relaxed) != kept {
-            B::keep(device, kept);
-        }
+        self.keep(device, room);
         shortage
+    }
+
+    /// Lets the driver keep memory that was given back, as having it again takes time at every step. But what it keeps is in
+    /// pieces, of which none may be large enough: so once all that ever lived would not have fit another time, nothing is kept.
+    fn keep(&self, device: &Device<B>, room: u64) {
+        let most = self.stats.logical.most();
+        let least = self.least_room.fetch_min(room, Relaxed).min(room);
+        let wanted = if least > most {
+            most.max(self.held.load(Relaxed))
+        } else {
+            0
+        };
+        let mut kept = lock(&self.kept);
+        if *kept != wanted {
+            *kept = wanted;
+            B::keep(device, wanted);
+        }
     }
 
     /// Gives pages back that nobody uses, where they are many and all together are more than plain Burn's tensors would take.

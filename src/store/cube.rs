@@ -122,10 +122,13 @@ where
     }
 
     fn move_dense(tensor: CubeTensor<R>, device: &Device<Self>) -> CubeTensor<R> {
-        let (client, owner) = (tensor.client.clone(), tensor.handle.stream);
-        streams::send(&client, owner, &R::client(device), || {
-            Self::float_to_device(tensor, device)
-        })
+        let (from, owner) = (tensor.device.clone(), tensor.handle.stream);
+        let sent = tensor.clone();
+        streams::send::<R, _>(&from, owner, device, || Self::float_to_device(sent, device))
+    }
+
+    fn moving<T>(from: &Device<Self>, to: &Device<Self>, moves: impl FnOnce() -> T) -> T {
+        streams::send::<R, T>(from, StreamId::current(), to, moves)
     }
 
     fn tidy(device: &Device<Self>) {
@@ -265,13 +268,14 @@ impl<R: CubeRuntime> CubePacked<R> {
 
     /// The packed form on another device, if Burn would move the tensor as it lies: what it lays out anew is moved dense.
     pub(super) fn relocate(&self, device: &R::Device, request: &PackRequest) -> Option<Self> {
-        let Shared { client, meta, .. } = &*self.0;
+        let Shared {
+            device: home, meta, ..
+        } = &*self.0;
         if !R::can_read_tensor(meta.shape(), meta.strides()) {
             return None;
         }
         let buffers = self.settled()?;
-        let target = R::client(device);
-        let moved = |buffer: Handle| moved(client, buffer, &target);
+        let moved = |buffer: Handle| moved::<R>(home, buffer, device);
         let spilled = buffers.spill.as_ref().map_or(0, Handle::size_in_used);
         let layout = &buffers.layout;
         let footprint = Footprint::moved(
@@ -286,7 +290,7 @@ impl<R: CubeRuntime> CubePacked<R> {
             ..buffers
         });
         Some(Self(Arc::new(Shared {
-            client: target,
+            client: R::client(device),
             device: device.clone(),
             meta: meta.clone(),
             footprint,

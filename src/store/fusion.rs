@@ -9,15 +9,14 @@
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use burn_backend::ops::FloatTensorOps;
 use burn_backend::tensor::{Device, FloatTensor};
-use burn_backend::{DType, DeviceOps, Shape, StreamId};
+use burn_backend::{Backend, DType, DeviceOps, Shape, StreamId};
 use burn_cubecl::fusion::FusionCubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 use burn_fusion::client::GlobalFusionClient;
 use burn_fusion::stream::OperationStreams;
-use burn_fusion::{Fusion, FusionTensor, get_client};
+use burn_fusion::{Fusion, FusionBackend, FusionTensor, get_client};
 use burn_ir::{BackendIr, CustomOpIr, OperationIr, TensorIr, TensorStatus};
 use burn_std::Metadata;
 use lct_kernels::optim::Update;
@@ -115,6 +114,19 @@ fn resolve<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>(
     client.resolve_tensor_float::<CubeBackend<R, F, I, BT>>(tensor)
 }
 
+/// Lets the device's server launch what is queued for it, but for what waits to be fused. No plan is cut: only the stream is
+/// executed in which there are none.
+fn launch_queued<B, R>(device: &Device<B>)
+where
+    B: FusionBackend<FusionRuntime = FusionCubeRuntime<R>> + Backend<Device = R::CubeDevice>,
+    R: CubeRuntime,
+{
+    let client = get_client::<B>(device);
+    Gate::<R>::of(client.device())
+        .idle
+        .executes(|| client.sync(|| ()));
+}
+
 /// A fusion tensor in packed form, which exists as soon as the stream has got to its pack operation.
 pub struct FusionPacked<R: CubeRuntime> {
     shape: Shape,
@@ -179,10 +191,15 @@ where
     }
 
     fn move_dense(tensor: FloatTensor<Self>, device: &Device<Self>) -> FloatTensor<Self> {
-        let (client, owner) = (R::client(tensor.client.device()), tensor.stream);
-        streams::send(&client, owner, &R::client(device), || {
-            Self::float_to_device(tensor, device)
-        })
+        // As Burn does: what the tensor's stream holds is executed.
+        let tensor = resolve::<R, F, I, BT>(tensor);
+        launch_queued::<CubeBackend<R, F, I, BT>, R>(device);
+        Self::from_eager(CubeBackend::<R, F, I, BT>::move_dense(tensor, device))
+    }
+
+    fn moving<T>(from: &Device<Self>, to: &Device<Self>, moves: impl FnOnce() -> T) -> T {
+        launch_queued::<CubeBackend<R, F, I, BT>, R>(to);
+        CubeBackend::<R, F, I, BT>::moving(from, to, moves)
     }
 
     fn tidy(device: &Device<Self>) {
@@ -252,6 +269,7 @@ where
         let Pending { client, stream, .. } = &packed.packed;
         // As Burn does before it moves a tensor: what its stream holds is executed.
         stream.executes(|| client.sync(|| ()));
+        launch_queued::<CubeBackend<R, F, I, BT>, R>(device);
         let moved = packed.packed.get().relocate(device, request)?;
         let client = get_client::<CubeBackend<R, F, I, BT>>(device);
         Some(FusionPacked {
@@ -268,7 +286,7 @@ where
         let client = get_client::<CubeBackend<R, F, I, BT>>(&tensor.device);
         let mut shell = Shells::<R>::of(client.device()).take(&client);
         shell.shape = tensor.meta.shape().clone();
-        shell.dtype = DType::BF16;
+        shell.dtype = tensor.dtype;
         shell.stream = StreamId::current();
         shell.id =
             client.register_tensor_handle(CubeBackend::<R, F, I, BT>::float_tensor_handle(tensor));

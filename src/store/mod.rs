@@ -143,6 +143,12 @@ pub trait PackedStore: Backend {
         Self::float_to_device(tensor, device)
     }
 
+    /// Does what moves a tensor of this thread's from one device to another. What is sent is not given to others before it has
+    /// been, and what arrives is not written over what is still read.
+    fn moving<T>(_from: &Device<Self>, _to: &Device<Self>, moves: impl FnOnce() -> T) -> T {
+        moves()
+    }
+
     /// Gives back memory that the backend's allocator holds for nothing.
     fn tidy(_device: &Device<Self>) {}
 

@@ -121,6 +121,11 @@ impl<R: CubeRuntime> Reserve<R> {
         lock(&self.error).take()
     }
 
+    /// Keeps an error that was read for those who wait for results, unless there is one already.
+    pub(super) fn note(&self, error: String) {
+        lock(&self.error).get_or_insert(error);
+    }
+
     /// Asks for the statuses that gathered, without waiting for them.
     pub(super) fn ask(&'static self) {
         let gathered = {
@@ -187,7 +192,7 @@ impl<R: CubeRuntime> Reserve<R> {
             // waits for a result next: it is kept for them. Or one encode never got its memory; then the others are well.
             Err(error) => {
                 tracing::error!(%error, encodes = watched.len(), "encode statuses could not be read");
-                lock(&self.error).get_or_insert(error);
+                self.note(error);
                 for (encode, _) in watched {
                     if let Some(shared) = encode.upgrade() {
                         self.settle_one(&shared);

@@ -14,6 +14,8 @@ use cubecl::future::block_on;
 use cubecl::server::{Handle, ServerCommunication};
 use cubecl::{client::ComputeClient, prelude::TensorBinding, stream_id::StreamId};
 
+use super::reserve::Reserve;
+
 /// Lets this thread's stream wait for what another one has been asked to do.
 pub(super) fn wait_for<R: CubeRuntime>(client: &ComputeClient<R>, other: StreamId) {
     if other == StreamId::current() {
@@ -45,27 +47,37 @@ pub(super) fn here<R: CubeRuntime>(tensor: CubeTensor<R>) -> CubeTensor<R> {
     )
 }
 
-/// Sends memory of the stream `owner` to a buffer of this thread's stream on another device.
+/// Sends memory of the stream `owner` to a buffer of this thread's stream on another device. Whoever calls it keeps a handle to
+/// the memory until it returns.
 ///
 /// CubeCL 0.10 sends and receives beside the streams of either device. Nothing keeps a stream from giving memory to others
 /// before it has been sent, nor what arrives from being written over what kernels of this thread's stream still read.
 pub(super) fn send<R: CubeRuntime, T>(
-    from: &ComputeClient<R>,
+    from: &R::CubeDevice,
     owner: StreamId,
-    to: &ComputeClient<R>,
+    to: &R::CubeDevice,
     send: impl FnOnce() -> T,
 ) -> T {
     if !<R::Server as ServerCommunication>::SERVER_COMM_ENABLED {
         return send();
     }
-    if let Err(error) = block_on(to.sync()) {
-        tracing::error!(%error, "the device that a tensor moves to reports what went wrong on it before");
+    let (sender, receiver) = (R::client(from), R::client(to));
+    if let Err(error) = block_on(receiver.sync()) {
+        // Reading it has taken it from those who wait for results, and CubeCL has not waited.
+        Reserve::<R>::of(to).note(error.to_string());
+        if let Err(error) = block_on(receiver.sync()) {
+            tracing::error!(%error, "the device that a tensor moves to cannot be waited for");
+        }
     }
     let sent = send();
+    owner.executes(|| sender.sync_collective());
     // What this thread made in order to send it belongs to its own stream.
-    owner.executes(|| from.sync_collective());
     if owner != StreamId::current() {
-        from.sync_collective();
+        sender.sync_collective();
+    }
+    // The streams do not wait before the server has got there.
+    if let Err(error) = sender.exclusive(|| ()) {
+        tracing::error!(%error, "the device that a tensor moves from does not answer");
     }
     sent
 }

@@ -74,21 +74,21 @@ pub(in crate::store) fn buffer<R: CubeRuntime>(client: &ComputeClient<R>, bytes:
 
 /// A copy of a buffer, with its room, on another device.
 pub(super) fn moved<R: CubeRuntime>(
-    client: &ComputeClient<R>,
+    from: &R::CubeDevice,
     buffer: Handle,
-    target: &ComputeClient<R>,
+    to: &R::CubeDevice,
 ) -> Handle {
     // With all of its room, so that both devices' allocators see the same few sizes.
     let room = buffer.offset_end.unwrap_or(0);
     let mut whole = buffer;
     whole.offset_end = None;
-    let mut owner = client.clone();
+    let mut owner = R::client(from);
     // SAFETY: it is the stream that the buffer belongs to, and all that is asked of it is to read that buffer.
     unsafe { owner.set_stream(whole.stream) };
     let word = cubecl::ir::ElemType::UInt(cubecl::ir::UIntKind::U32);
-    let stream = whole.stream;
-    streams::send(client, stream, target, || {
-        owner.to_client(whole, target, word)
+    let (stream, sent) = (whole.stream, whole.clone());
+    streams::send::<R, _>(from, stream, to, || {
+        owner.to_client(sent, &R::client(to), word)
     })
     .offset_end(room)
 }
