@@ -45,8 +45,8 @@ const ASK_PARTS: u64 = 32;
 const HELD_PARTS: u64 = 16;
 /// Free pages are many from one of so many parts of the most bytes that ever lived.
 const FREE_PARTS: u64 = 8;
-/// Where more than one of so many parts of the most bytes that ever lived is going to be made, no more than that stays
-/// reserved for unread outcomes.
+/// Where the limit would be exceeded with what is reserved for unread outcomes, no more than one of so many parts of the most
+/// bytes that ever lived stays reserved.
 const SETTLE_PARTS: u64 = 32;
 /// The room that the device shall have, beside the window's floor, in tensors as large as the largest.
 const HEADROOM: u64 = 3;
