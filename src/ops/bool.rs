@@ -7,7 +7,7 @@ use burn_backend::{ExecutionError, Scalar, TensorData};
 use burn_std::{BoolDType, FloatDType, IntDType, Shape, Slice};
 
 use crate::LctBackend;
-use crate::store::PackedStore;
+use crate::store::{PackedStore, moved};
 
 impl<B: PackedStore> BoolTensorOps<Self> for LctBackend<B> {
     // Creation, transfer and conversion.
@@ -19,11 +19,7 @@ impl<B: PackedStore> BoolTensorOps<Self> for LctBackend<B> {
 
     fn bool_to_device(tensor: BoolTensor<Self>, device: &Device<Self>) -> BoolTensor<Self> {
         let from = B::bool_device(&tensor);
-        if from == *device {
-            B::bool_to_device(tensor, device)
-        } else {
-            B::moving(&from, device, || B::bool_to_device(tensor, device))
-        }
+        moved::<B, _>(&from, device, || B::bool_to_device(tensor, device))
     }
 
     forward! { (tensor: BoolTensor, out_dtype: IntDType) -> IntTensor: bool_into_int }

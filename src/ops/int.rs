@@ -9,7 +9,7 @@ use burn_backend::{Distribution, ExecutionError, Scalar, TensorData};
 use burn_std::{BoolDType, FloatDType, IntDType, Shape, Slice};
 
 use crate::LctBackend;
-use crate::store::PackedStore;
+use crate::store::{PackedStore, moved};
 
 impl<B: PackedStore> IntTensorOps<Self> for LctBackend<B> {
     // Creation, transfer and conversion.
@@ -37,11 +37,7 @@ impl<B: PackedStore> IntTensorOps<Self> for LctBackend<B> {
 
     fn int_to_device(tensor: IntTensor<Self>, device: &Device<Self>) -> IntTensor<Self> {
         let from = B::int_device(&tensor);
-        if from == *device {
-            B::int_to_device(tensor, device)
-        } else {
-            B::moving(&from, device, || B::int_to_device(tensor, device))
-        }
+        moved::<B, _>(&from, device, || B::int_to_device(tensor, device))
     }
 
     forward! { (tensor: IntTensor, out_dtype: FloatDType) -> FloatTensor: int_into_float }

@@ -9,7 +9,7 @@ use burn_std::quantization::QuantScheme;
 use burn_std::{BoolDType, FloatDType, IntDType, Shape, Slice};
 
 use crate::LctBackend;
-use crate::store::PackedStore;
+use crate::store::{PackedStore, moved};
 
 impl<B: PackedStore> QTensorOps<Self> for LctBackend<B> {
     // Quantization, transfer and conversion.
@@ -36,11 +36,7 @@ impl<B: PackedStore> QTensorOps<Self> for LctBackend<B> {
 
     fn q_to_device(tensor: QuantizedTensor<Self>, device: &Device<Self>) -> QuantizedTensor<Self> {
         let from = B::q_device(&tensor);
-        if from == *device {
-            B::q_to_device(tensor, device)
-        } else {
-            B::moving(&from, device, || B::q_to_device(tensor, device))
-        }
+        moved::<B, _>(&from, device, || B::q_to_device(tensor, device))
     }
 
     fn q_into_data(

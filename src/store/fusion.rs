@@ -7,26 +7,25 @@
 //! - **Unpacking** leaves no trace in the stream either: the decode kernel runs at once, its output is registered as a
 //!   handle, and a [shell](Shells) stands for it, as if the operation that made it had been executed before.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use burn_backend::tensor::{Device, FloatTensor};
-use burn_backend::{Backend, DType, DeviceOps, Shape, StreamId};
+use burn_backend::{Backend, Shape, StreamId};
 use burn_cubecl::fusion::FusionCubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 use burn_fusion::client::GlobalFusionClient;
-use burn_fusion::stream::OperationStreams;
 use burn_fusion::{Fusion, FusionBackend, FusionTensor, get_client};
-use burn_ir::{BackendIr, CustomOpIr, OperationIr, TensorIr, TensorStatus};
+use burn_ir::BackendIr;
 use burn_std::Metadata;
 use lct_kernels::optim::Update;
 
 use super::cube::CubePacked;
 use super::cube_layout;
-use super::fusion_rest::{self as rest, Fate, FusionBatch, Gate, Nothing, Queued, Waiting};
+use super::fusion_rest::{self as rest, Fate, FusionBatch, Gate, Queued, Waiting};
+use super::fusion_shells::Shells;
 use super::reserve::Reserve;
 use super::{Cheap, Operands, PackRequest, PackedStore, Pages, streams};
-use crate::per_device;
 
 type Client<R> = GlobalFusionClient<FusionCubeRuntime<R>>;
 
@@ -390,55 +389,6 @@ impl<R: CubeRuntime> std::fmt::Debug for FusionPacked<R> {
             .field("packed", &self.packed.slot.get())
             .finish_non_exhaustive()
     }
-}
-
-/// Fusion tensors without a value, made in advance.
-///
-/// Outside of burn-fusion a tensor can only be made as the output of an operation, and an operation in a stream may close a
-/// fused run. So shells are made in bulk on a stream of their own, where nothing is ever fused, and given the id of a
-/// registered handle and the stream of their user when they are needed.
-struct Shells<R: CubeRuntime>(Mutex<Vec<FusionTensor<FusionCubeRuntime<R>>>>);
-
-impl<R: CubeRuntime> Shells<R> {
-    /// How many are made at a time.
-    const BATCH: usize = 256;
-
-    fn of(device: &R::CubeDevice) -> &'static Self {
-        per_device::get(device.id(), || Self(Mutex::default()))
-    }
-
-    fn take(&self, client: &Client<R>) -> FusionTensor<FusionCubeRuntime<R>> {
-        let mut stock = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if stock.is_empty() {
-            let idle = Gate::<R>::of(client.device()).idle;
-            *stock = idle.executes(|| make_shells(client, Self::BATCH));
-        }
-        stock.pop().expect("a fresh batch is not empty")
-    }
-}
-
-fn make_shells<R: CubeRuntime>(
-    client: &Client<R>,
-    count: usize,
-) -> Vec<FusionTensor<FusionCubeRuntime<R>>> {
-    let mut outputs: Vec<TensorIr> = (0..count)
-        .map(|_| TensorIr::uninit(client.create_empty_handle(), Shape::new([1]), DType::BF16))
-        .collect();
-    let shells = client.register(
-        OperationStreams::default(),
-        OperationIr::Custom(CustomOpIr::new("lct_shells", &[], &outputs)),
-        Nothing,
-    );
-    // The ids with which the shells were made are consumed at once, so that the stream forgets them.
-    for output in &mut outputs {
-        output.status = TensorStatus::ReadWrite;
-    }
-    client.register(
-        OperationStreams::default(),
-        OperationIr::Custom(CustomOpIr::new("lct_shells_made", &outputs, &[])),
-        Nothing,
-    );
-    shells
 }
 
 #[cfg(all(test, feature = "wgpu"))]

@@ -28,6 +28,8 @@ mod fusion;
 #[cfg(feature = "cube")]
 mod fusion_rest;
 #[cfg(feature = "cube")]
+mod fusion_shells;
+#[cfg(feature = "cube")]
 mod fusion_update;
 #[cfg(feature = "cube")]
 mod pages;
@@ -67,6 +69,19 @@ impl PackRequest {
     /// Whether a form of `packed` bytes is worth having instead of `dense` bytes: at least 5 % smaller.
     pub(crate) fn pays(packed: u64, dense: u64) -> bool {
         packed.saturating_mul(20) <= dense.saturating_mul(19)
+    }
+}
+
+/// What `moves` returns, which moves a tensor that is always dense to where it may be already.
+pub(crate) fn moved<B: PackedStore, T>(
+    from: &Device<B>,
+    to: &Device<B>,
+    moves: impl FnOnce() -> T,
+) -> T {
+    if from == to {
+        moves()
+    } else {
+        B::moving(from, to, moves)
     }
 }
 
