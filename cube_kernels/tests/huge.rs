@@ -161,15 +161,19 @@ fn keep_busy(client: &Client) {
 fn a_decode_on_its_owners_stream_is_not_overtaken() {
     let client = client();
     let values = normal(1 << 20, 67);
+    // All but the signs is the same, so that a decode that is overtaken reads sound streams of other values.
+    let others: Vec<u16> = values.iter().map(|value| value ^ 0x8000).collect();
     let dense = DenseLayout::contiguous(values.len());
     let packed = host::encode(&values, &CodecConfig::default()).unwrap();
+    let overtaking = host::encode(&others, &CodecConfig::default()).unwrap();
+    assert_eq!(overtaking.blob.len(), packed.blob.len());
+    assert!(packed.spill.is_empty() && overtaking.spill.is_empty());
     let layout = packed.layout().unwrap();
     let owner = StreamId::current();
     let mut wrong = [0, 0];
     for (own_stream, wrong) in wrong.iter_mut().enumerate() {
         for _ in 0..20 {
             let (blob, _) = launch::upload(&client, &packed);
-            let size = blob.size() as usize;
             let reader = std::thread::spawn({
                 let client = client.clone();
                 move || -> Handle {
@@ -189,7 +193,7 @@ fn a_decode_on_its_owners_stream_is_not_overtaken() {
             });
             let output = reader.join().unwrap();
             // The blob is given up; this takes its place.
-            let other = client.create_from_slice(&vec![0xa5; size]);
+            let (other, _) = launch::upload(&client, &overtaking);
             let decoded = client.read_one(output).unwrap();
             *wrong += usize::from(decoded[..] != *bytes(&values));
             drop(other);

@@ -59,7 +59,7 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
 /* ---- Contexts, streams, events. Everything is done when it is asked for, but with NO_CARD_LAUNCH_US a kernel counts as running
  * for so many microseconds, one after the other: whoever waits for the card then waits as long. ---- */
 
-static u64 busy_until;
+static u64 busy_until, waits, idle;
 
 static u64 now(void) {
     struct timespec time;
@@ -71,10 +71,12 @@ static void work(u64 ns) {
     if (!ns) return;
     u64 start = now(), end = __atomic_load_n(&busy_until, __ATOMIC_RELAXED);
     while (!__atomic_compare_exchange_n(&busy_until, &end, (end > start ? end : start) + ns, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+    if (end && end < start) __atomic_add_fetch(&idle, start - end, __ATOMIC_RELAXED);
 }
 
 static int wait_until(u64 end) {
     u64 start = now();
+    __atomic_add_fetch(&waits, 1, __ATOMIC_RELAXED);
     if (end > start) {
         struct timespec time = {(end - start) / 1000000000, (end - start) % 1000000000};
         nanosleep(&time, 0);
@@ -280,6 +282,7 @@ __attribute__((destructor)) static void tell(void) {
             releases, launches);
     fprintf(log, "  \"encodes\": %lu, \"encoded_values\": %lu, \"decodes\": %lu, \"decoded_values\": %lu,\n", of[ENCODE],
             values_of[ENCODE], of[DECODE], values_of[DECODE]);
-    fprintf(log, "  \"updates\": %lu, \"updated_values\": %lu\n}\n", of[UPDATE], values_of[UPDATE]);
+    fprintf(log, "  \"updates\": %lu, \"updated_values\": %lu,\n", of[UPDATE], values_of[UPDATE]);
+    fprintf(log, "  \"waits\": %lu, \"idle_us\": %lu\n}\n", waits, idle / 1000);
     fclose(log);
 }

@@ -31,13 +31,17 @@ pub(super) struct Budget {
     missed: AtomicU64,
     /// The same of the time between the two summits before.
     missed_before: AtomicU64,
+    /// The dense bytes at the step's summit; 0 if that is not known.
+    dense: AtomicU64,
 }
 
 /// What has to leave the window.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Excess {
-    /// Bytes by which the budget is exceeded.
+    /// Bytes that have to be made up for.
     pub(super) bytes: u64,
+    /// Those of them by which the limit is exceeded.
+    pub(super) over: u64,
     /// The share of a dense tensor's bytes by which packing it makes up for that.
     pub(super) freed: f64,
     /// The most dense bytes that may leave.
@@ -51,7 +55,21 @@ impl Budget {
             reach: AtomicU64::new(0),
             missed: AtomicU64::new(0),
             missed_before: AtomicU64::new(0),
+            dense: AtomicU64::new(0),
         }
+    }
+
+    /// The summit has left the window as it is, and `rise` bytes are going to be made there.
+    ///
+    /// More is not dense at other times either, though there is room: pages of packed forms serve no dense tensors and the
+    /// other way round, so memory that changes hands between the two goes through the driver, twice a step.
+    pub(super) fn leave_summit(&self, stats: &Stats, rise: u64) {
+        self.dense.store(stats.window_now() + rise, Relaxed);
+    }
+
+    /// The program has no summit, or not the old one any more.
+    pub(super) fn forget_summit(&self) {
+        self.dense.store(0, Relaxed);
     }
 
     /// All that may rest does, and still so many bytes are too much.
@@ -129,16 +147,29 @@ impl Budget {
     pub(super) fn excess(&self, stats: &Stats, rise: u64, shortage: u64) -> Option<Excess> {
         let at_most = stats.window_now().saturating_sub(self.floor(stats));
         let mut excess = match self.window {
-            HotWindow::Bytes(limit) => Excess {
-                bytes: stats.window_now().saturating_sub(limit),
-                freed: 1.0,
-                at_most,
-            },
-            HotWindow::Share(_) => Excess {
-                bytes: (stats.managed_now() + rise).saturating_sub(self.limit(stats)),
-                freed: 1.0 - 1.0 / stats.expected_ratio(),
-                at_most,
-            },
+            HotWindow::Bytes(limit) => {
+                let over = stats.window_now().saturating_sub(limit);
+                Excess {
+                    bytes: over,
+                    over,
+                    freed: 1.0,
+                    at_most,
+                }
+            }
+            HotWindow::Share(_) => {
+                let freed = 1.0 - 1.0 / stats.expected_ratio();
+                let over = (stats.managed_now() + rise).saturating_sub(self.limit(stats));
+                let dense = match self.dense.load(Relaxed) {
+                    0 => 0,
+                    most => (stats.window_now() + rise).saturating_sub(most),
+                };
+                Excess {
+                    bytes: over.max((dense as f64 * freed) as u64),
+                    over,
+                    freed,
+                    at_most,
+                }
+            }
         };
         excess.bytes = excess.bytes.max(shortage);
         (excess.bytes > 0 && excess.at_most > 0).then_some(excess)
@@ -208,6 +239,35 @@ mod tests {
         }
         (0..200).for_each(|_| budget.at_summit(&stats));
         assert_eq!(excess(), 200, "never below the share");
+    }
+
+    #[test]
+    fn no_more_is_dense_than_at_the_summit() {
+        let budget = Budget::new(HotWindow::Share(0.5));
+        let summit = stats(1600, 500);
+        budget.leave_summit(&summit, 100 * MIB);
+        // Within the share, and 150 MiB of dense tensors too many.
+        let elsewhere = stats(1600, 700);
+        let excess = budget.excess(&elsewhere, 50 * MIB, 0).unwrap();
+        assert_eq!(excess.over, 0);
+        let made_up = excess.freed * (150 * MIB) as f64;
+        assert!(excess.bytes.abs_diff(made_up as u64) <= 1);
+        assert_eq!(budget.excess(&stats(1600, 600), 0, 0), None);
+        budget.forget_summit();
+        assert_eq!(budget.excess(&elsewhere, 50 * MIB, 0), None);
+        // What no share tells is not asked for.
+        let budget = Budget::new(HotWindow::Bytes(800 * MIB));
+        budget.leave_summit(&summit, 0);
+        assert_eq!(budget.excess(&elsewhere, 0, 0), None);
+    }
+
+    #[test]
+    fn reserves_are_wanted_where_the_limit_would_be_exceeded_with_them() {
+        let budget = Budget::new(HotWindow::Share(0.5));
+        let stats = stats(1600, 700);
+        assert!(!budget.wants_reserves(&stats, 100 * MIB));
+        assert!(budget.wants_reserves(&stats, 101 * MIB));
+        assert!(!Budget::new(HotWindow::Bytes(0)).wants_reserves(&stats, 101 * MIB));
     }
 
     #[test]

@@ -75,9 +75,9 @@ impl Growth {
         }
     }
 
-    /// Whether the last break was the summit.
-    pub(super) fn at_summit(&self) -> bool {
-        self.since == 0 && self.summit.is_some()
+    /// Whether the last break was the summit, if one is known.
+    pub(super) fn at_summit(&self) -> Option<bool> {
+        self.summit.map(|_| self.since == 0)
     }
 
     /// The break has left so many bytes in all forms.

@@ -171,8 +171,10 @@ impl<B: PackedStore> Residency<B> {
             let known = growth.at_break(logical, highest);
             (known, growth.at_summit())
         };
-        if at_summit {
-            self.budget.at_summit(&self.stats);
+        match at_summit {
+            Some(true) => self.budget.at_summit(&self.stats),
+            Some(false) => {}
+            None => self.budget.forget_summit(),
         }
         // Of a first step nothing is known. Where most is made, its largest tensors are a few of the same size.
         let rise = known.unwrap_or_else(|| UNKNOWN_RISE * self.stats.largest());
@@ -187,6 +189,9 @@ impl<B: PackedStore> Residency<B> {
             B::take_statuses(device);
         }
         self.evict(rise, shortage, true);
+        if at_summit == Some(true) {
+            self.budget.leave_summit(&self.stats, rise);
+        }
         growth().leave(logical, self.stats.managed_now());
         if known.is_none() {
             self.unknown.fetch_add(1, Relaxed);
@@ -406,14 +411,5 @@ pub(crate) fn passed_int_bool<B: PackedStore>(device: &Device<B>) {
 pub(crate) fn natural_break<B: PackedStore>(device: &Device<B>) {
     if B::LAZY {
         Residency::<B>::of(device).natural_break(device);
-    }
-}
-
-impl<B: PackedStore> std::fmt::Debug for Residency<B> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Residency")
-            .field("config", &self.config)
-            .field("window_bytes", &self.stats.window_now())
-            .finish_non_exhaustive()
     }
 }

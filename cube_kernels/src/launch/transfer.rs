@@ -18,7 +18,9 @@ pub fn encode_to_host<R: Runtime>(
     config: &CodecConfig,
 ) -> Result<Packed, LaunchError> {
     let layout = PackedLayout::new(dense.values(), config.profile)?;
-    let blob = client.empty(layout.blob_bytes() as usize);
+    // Zeros, as an encode leaves what it does not need as it was, and old memory is nobody's to see or to save.
+    let blank = vec![0; layout.blob_bytes() as usize];
+    let blob = client.create_from_slice(&blank);
     let spill = client.empty((layout.spill_bound_bytes() as usize).max(4));
     let tickets = Tickets::new(client);
     let (to, rest) = (blob.clone(), spill.clone());
