@@ -1,51 +1,11 @@
-//! burn-fusion fuses the same operations with LCT and without, in a training for a card: other kernels could give other bits.
-//!
-//! There is no card here. `scripts/no-card/run` lets the program run all the same, without its computing anything.
+//! burn-fusion fuses the same operations with LCT and without: other kernels could give other bits.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use nanogpt::report::Report;
+use crate::{folder, trained};
 
-fn folder() -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plans");
-    fs::create_dir_all(&folder).unwrap();
-    folder
-}
-
-/// What burn-fusion tells of the plans of some steps, and the report.
-fn train(backend: &str, more: &[&str]) -> (String, Report) {
-    let folder = folder();
-    let report = folder.join("report.json");
-    let run = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/no-card/run");
-    let output = Command::new(run)
-        .arg(env!("CARGO_BIN_EXE_nanogpt"))
-        .args(["train", "--quiet", "--device", "cuda", "--preset", "tiny"])
-        .args([
-            "--steps",
-            "3",
-            "--eval-batches",
-            "1",
-            "--sample-tokens",
-            "0",
-        ])
-        .args(["--backend", backend, "--report"])
-        .arg(&report)
-        .arg("--cache-dir")
-        .arg(folder.join("cache"))
-        .args(more)
-        .env("CARGO_TARGET_DIR", &folder)
-        .env("BURN_FUSION_LOG", "full")
-        .output()
-        .unwrap();
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    let end: Vec<&str> = told.lines().rev().take(20).collect();
-    assert!(output.status.success(), "{end:#?}");
-    let told = told + &String::from_utf8_lossy(&output.stdout);
-    (told, Report::load(&report).unwrap())
-}
+const TINY: &[&str] = &["--preset", "tiny", "--steps", "3"];
 
 /// What was executed, how often: blocks of operations that became one kernel each, and operations by themselves, with types and
 /// shapes.
@@ -101,20 +61,21 @@ fn executed(told: &str) -> BTreeMap<Vec<String>, usize> {
 
 #[test]
 fn plans_are_those_of_plain_burn() {
-    let config = folder().join("config.json");
+    let folder = folder("plans");
+    let config = folder.join("config.json");
     // Much has to rest, and soon.
     let json = r#"{"hot_window": {"bytes": 2000000}, "min_elements": 1024}"#;
     fs::write(&config, json).unwrap();
     let config = config.to_str().unwrap();
 
-    let (told, report) = train("plain", &[]);
+    let (told, report) = trained(&folder, "plain", TINY);
     assert!(report.memory.is_none());
     let plain = executed(&told);
     let fused = plain.keys().filter(|block| block.len() > 1);
     assert!(fused.clone().count() > 30, "{plain:#?}");
     assert!(fused.clone().any(|block| block.len() > 8));
 
-    let (told, report) = train("lct", &["--lct-config", config]);
+    let (told, report) = trained(&folder, "lct", &[TINY, &["--lct-config", config]].concat());
     let count = |name: &str| {
         let memory = report.memory.as_ref().unwrap();
         memory["report"][name].as_u64().unwrap()
