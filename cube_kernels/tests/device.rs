@@ -75,7 +75,7 @@ fn check(client: &Client, what: &str, values: &[u16], dense: DenseLayout, config
 #[test]
 fn every_length() {
     let client = client();
-    for &n in LENGTHS {
+    for n in LENGTHS {
         for profile in Profile::ALL {
             let config = CodecConfig::default().with_profile(profile);
             check(

@@ -16,7 +16,7 @@ use proptest::prelude::*;
 
 #[test]
 fn every_kind_length_profile_and_family() {
-    for &n in LENGTHS {
+    for n in LENGTHS {
         for (kind, values) in kinds(n) {
             for config in configs() {
                 round_trip(kind, &values, &config);

@@ -33,15 +33,17 @@ pub(super) struct Budget {
     missed_before: AtomicU64,
     /// The dense bytes at the step's summit; 0 if that is not known.
     dense: AtomicU64,
+    /// The logical bytes by which that summit is known.
+    summit: AtomicU64,
 }
 
 /// What has to leave the window.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Excess {
-    /// Bytes that have to be made up for.
+    /// Bytes by which the limit is exceeded, or that the device lacks.
     pub(super) bytes: u64,
-    /// Those of them by which the limit is exceeded.
-    pub(super) over: u64,
+    /// Dense bytes that leave even if the limit is kept.
+    pub(super) dense: u64,
     /// The share of a dense tensor's bytes by which packing it makes up for that.
     pub(super) freed: f64,
     /// The most dense bytes that may leave.
@@ -56,20 +58,21 @@ impl Budget {
             missed: AtomicU64::new(0),
             missed_before: AtomicU64::new(0),
             dense: AtomicU64::new(0),
+            summit: AtomicU64::new(0),
         }
     }
 
-    /// The summit has left the window as it is, and `rise` bytes are going to be made there.
-    ///
-    /// More is not dense at other times either, though there is room: pages of packed forms serve no dense tensors and the
-    /// other way round, so memory that changes hands between the two goes through the driver, twice a step.
-    pub(super) fn leave_summit(&self, stats: &Stats, rise: u64) {
+    /// The summit of so many `logical` bytes has left the window as it is, and `rise` bytes are going to be made there.
+    pub(super) fn leave_summit(&self, logical: u64, stats: &Stats, rise: u64) {
+        self.summit.store(logical, Relaxed);
         self.dense.store(stats.window_now() + rise, Relaxed);
     }
 
-    /// The program has no summit, or not the old one any more.
-    pub(super) fn forget_summit(&self) {
-        self.dense.store(0, Relaxed);
+    /// The step's summit is known by so many logical bytes, if there is one. What was dense at another says nothing.
+    pub(super) fn follow(&self, summit: Option<u64>) {
+        if summit != Some(self.summit.load(Relaxed)) {
+            self.dense.store(0, Relaxed);
+        }
     }
 
     /// All that may rest does, and still so many bytes are too much.
@@ -92,12 +95,19 @@ impl Budget {
 
     /// The bytes in all forms that a share allows.
     fn limit(&self, stats: &Stats) -> u64 {
-        match self.window {
-            HotWindow::Bytes(_) => 0,
-            HotWindow::Share(share) => {
-                let limit = (stats.logical.most() as f64 * share) as u64;
-                limit.max(self.reach.load(Relaxed))
-            }
+        share_of(self.window, stats).max(self.reach.load(Relaxed))
+    }
+
+    /// The dense bytes that may live where a share is out of reach.
+    ///
+    /// At the summit all rests that may. Elsewhere there is room for more dense tensors, but pages of packed forms serve no
+    /// dense ones and the other way round: memory that changes hands between the two goes through the driver, twice a step.
+    fn most_dense(&self, stats: &Stats) -> u64 {
+        let dense = self.dense.load(Relaxed);
+        if dense > 0 && self.reach.load(Relaxed) > share_of(self.window, stats) {
+            dense
+        } else {
+            u64::MAX
         }
     }
 
@@ -147,32 +157,29 @@ impl Budget {
     pub(super) fn excess(&self, stats: &Stats, rise: u64, shortage: u64) -> Option<Excess> {
         let at_most = stats.window_now().saturating_sub(self.floor(stats));
         let mut excess = match self.window {
-            HotWindow::Bytes(limit) => {
-                let over = stats.window_now().saturating_sub(limit);
-                Excess {
-                    bytes: over,
-                    over,
-                    freed: 1.0,
-                    at_most,
-                }
-            }
-            HotWindow::Share(_) => {
-                let freed = 1.0 - 1.0 / stats.expected_ratio();
-                let over = (stats.managed_now() + rise).saturating_sub(self.limit(stats));
-                let dense = match self.dense.load(Relaxed) {
-                    0 => 0,
-                    most => (stats.window_now() + rise).saturating_sub(most),
-                };
-                Excess {
-                    bytes: over.max((dense as f64 * freed) as u64),
-                    over,
-                    freed,
-                    at_most,
-                }
-            }
+            HotWindow::Bytes(limit) => Excess {
+                bytes: stats.window_now().saturating_sub(limit),
+                dense: 0,
+                freed: 1.0,
+                at_most,
+            },
+            HotWindow::Share(_) => Excess {
+                bytes: (stats.managed_now() + rise).saturating_sub(self.limit(stats)),
+                dense: (stats.window_now() + rise).saturating_sub(self.most_dense(stats)),
+                freed: 1.0 - 1.0 / stats.expected_ratio(),
+                at_most,
+            },
         };
         excess.bytes = excess.bytes.max(shortage);
-        (excess.bytes > 0 && excess.at_most > 0).then_some(excess)
+        (excess.bytes.max(excess.dense) > 0 && excess.at_most > 0).then_some(excess)
+    }
+}
+
+/// The bytes that a share is; 0 without one.
+fn share_of(window: HotWindow, stats: &Stats) -> u64 {
+    match window {
+        HotWindow::Bytes(_) => 0,
+        HotWindow::Share(share) => (stats.logical.most() as f64 * share) as u64,
     }
 }
 
@@ -242,23 +249,43 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_dense_than_at_the_summit() {
+    fn where_a_share_is_out_of_reach_no_more_is_dense_than_at_the_summit() {
         let budget = Budget::new(HotWindow::Share(0.5));
-        let summit = stats(1600, 500);
-        budget.leave_summit(&summit, 100 * MIB);
-        // Within the share, and 150 MiB of dense tensors too many.
         let elsewhere = stats(1600, 700);
-        let excess = budget.excess(&elsewhere, 50 * MIB, 0).unwrap();
-        assert_eq!(excess.over, 0);
-        let made_up = excess.freed * (150 * MIB) as f64;
-        assert!(excess.bytes.abs_diff(made_up as u64) <= 1);
-        assert_eq!(budget.excess(&stats(1600, 600), 0, 0), None);
-        budget.forget_summit();
-        assert_eq!(budget.excess(&elsewhere, 50 * MIB, 0), None);
-        // What no share tells is not asked for.
-        let budget = Budget::new(HotWindow::Bytes(800 * MIB));
-        budget.leave_summit(&summit, 0);
-        assert_eq!(budget.excess(&elsewhere, 0, 0), None);
+        let dense = || {
+            budget
+                .excess(&elsewhere, 50 * MIB, 0)
+                .map(|excess| (excess.bytes, excess.dense))
+        };
+        budget.follow(Some(1600 * MIB));
+        budget.leave_summit(1600 * MIB, &stats(1600, 500), 100 * MIB);
+        assert_eq!(dense(), None, "the share is in reach");
+        for _ in 0..2 {
+            budget.miss(100 * MIB);
+            budget.at_summit(&elsewhere);
+        }
+        assert_eq!(dense(), Some((0, 150 * MIB)));
+        assert_eq!(budget.excess(&stats(1600, 550), 50 * MIB, 0), None);
+        budget.follow(Some(1600 * MIB));
+        assert_eq!(dense(), Some((0, 150 * MIB)));
+        // Of a program that has grown since the old summit is none.
+        assert_eq!(budget.excess(&stats(2000, 700), 50 * MIB, 0), None);
+        budget.follow(Some(1700 * MIB));
+        assert_eq!(dense(), None);
+    }
+
+    #[test]
+    fn what_was_dense_at_a_summit_is_forgotten_with_it() {
+        let budget = Budget::new(HotWindow::Share(0.5));
+        let stats = stats(1600, 700);
+        for _ in 0..2 {
+            budget.miss(100 * MIB);
+            budget.at_summit(&stats);
+        }
+        budget.leave_summit(1600 * MIB, &stats, 0);
+        assert_eq!(budget.most_dense(&stats), 700 * MIB);
+        budget.follow(None);
+        assert_eq!(budget.most_dense(&stats), u64::MAX);
     }
 
     #[test]

@@ -75,9 +75,14 @@ impl Growth {
         }
     }
 
-    /// Whether the last break was the summit, if one is known.
-    pub(super) fn at_summit(&self) -> Option<bool> {
-        self.summit.map(|_| self.since == 0)
+    /// Whether the last break was the summit.
+    pub(super) fn at_summit(&self) -> bool {
+        self.since == 0 && self.summit.is_some()
+    }
+
+    /// The logical bytes that live at the summit, if one is known.
+    pub(super) fn summit(&self) -> Option<u64> {
+        self.summit.map(|summit| summit.logical)
     }
 
     /// The break has left so many bytes in all forms.
@@ -104,6 +109,11 @@ mod tests {
         assert_eq!(step(), [None; 4]);
         // 110 rise at the summit, and count before it too.
         assert_eq!(step(), [Some(110), Some(110), Some(0), Some(110)]);
+        assert_eq!((growth.summit(), growth.at_summit()), (Some(200), false));
+        growth.at_break(90, 0);
+        assert!(!growth.at_summit());
+        growth.at_break(200, 180);
+        assert!(growth.at_summit());
     }
 
     #[test]
@@ -123,6 +133,7 @@ mod tests {
             at(100, 90, 200);
         }
         assert_eq!(at(200, 180, 90), Some(20));
+        assert_ne!(growth.summit(), Some(900));
     }
 
     #[test]

@@ -34,12 +34,13 @@ impl<B: PackedStore> Leaving<B> {
     }
 
     pub(super) fn goes_on(&self) -> bool {
-        self.made_up < self.excess.bytes as f64 && self.dense < self.excess.at_most
+        let more = self.made_up < self.excess.bytes as f64 || self.dense < self.excess.dense;
+        more && self.dense < self.excess.at_most
     }
 
-    /// The bytes over the limit that what leaves does not make up for.
+    /// The bytes of the excess that what leaves does not make up for.
     pub(super) fn short(&self) -> u64 {
-        (self.excess.over as f64 - self.made_up).max(0.0) as u64
+        (self.excess.bytes as f64 - self.made_up).max(0.0) as u64
     }
 
     /// Lets a storage go that can be computed again. Returns whether it can.

@@ -149,7 +149,9 @@ impl<B: PackedStore> Residency<B> {
         self.lacks.fetch_max(shortage, Relaxed);
         let most = self.stats.logical.most();
         let excess = self.budget.excess(&self.stats, 0, 0);
-        if shortage > 0 || excess.is_some_and(|excess| excess.bytes > most / PATIENCE_PARTS) {
+        if shortage > 0
+            || excess.is_some_and(|excess| excess.bytes.max(excess.dense) > most / PATIENCE_PARTS)
+        {
             self.evict(0, shortage, false);
         }
     }
@@ -169,12 +171,11 @@ impl<B: PackedStore> Residency<B> {
         let (known, at_summit) = {
             let mut growth = growth();
             let known = growth.at_break(logical, highest);
+            self.budget.follow(growth.summit());
             (known, growth.at_summit())
         };
-        match at_summit {
-            Some(true) => self.budget.at_summit(&self.stats),
-            Some(false) => {}
-            None => self.budget.forget_summit(),
+        if at_summit {
+            self.budget.at_summit(&self.stats);
         }
         // Of a first step nothing is known. Where most is made, its largest tensors are a few of the same size.
         let rise = known.unwrap_or_else(|| UNKNOWN_RISE * self.stats.largest());
@@ -189,8 +190,8 @@ impl<B: PackedStore> Residency<B> {
             B::take_statuses(device);
         }
         self.evict(rise, shortage, true);
-        if at_summit == Some(true) {
-            self.budget.leave_summit(&self.stats, rise);
+        if at_summit {
+            self.budget.leave_summit(logical, &self.stats, rise);
         }
         growth().leave(logical, self.stats.managed_now());
         if known.is_none() {

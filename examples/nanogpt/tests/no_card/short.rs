@@ -2,30 +2,30 @@
 
 use crate::{folder, train, trained};
 
-/// Of GiB: plain Burn's tensors take more than that, and packed they take half of it.
-const ROOM: &str = "0.45";
+/// Of GiB: less than plain Burn's tensors, and than the pages that LCT holds where there is room.
+const ROOM: &str = "0.42";
 
 #[test]
-fn a_card_that_plain_burn_fills_has_room_for_packed_tensors() {
+fn a_card_that_is_too_small_for_plain_burn_has_room_for_packed_tensors() {
     let folder = folder("short");
     let small = ["--preset", "small", "--batch", "8", "--steps", "6"];
-    // Trying kernels takes memory of its own.
-    for backend in ["plain", "lct"] {
-        trained(&folder, backend, &small);
-    }
-    let small = [&small[..], &["--max-memory", ROOM, "--memory-every", "1"]].concat();
+    let small = [&small[..], &["--memory-every", "1"]].concat();
+    // Trying kernels takes memory of its own, so that is done where there is room.
+    let [plain, roomy] = ["plain", "lct"].map(|backend| trained(&folder, backend, &small).1);
+    let small = [&small[..], &["--max-memory", ROOM]].concat();
+
     let refused = train(&folder, "plain", &small);
     let Err(told) = refused else {
         panic!("plain Burn has room, so this shows nothing");
     };
     assert!(told.contains("can't allocate buffer"), "{told}");
 
-    let (_, report) = trained(&folder, "lct", &small);
-    let memory = &report.memory.as_ref().unwrap()["report"];
-    let bytes = |name: &str| memory[name].as_u64().unwrap();
+    trained(&folder, "lct", &small);
+    let peaks = [&plain, &roomy].map(|report| report.peak_bytes_in_use.unwrap());
+    assert!(peaks[1] < peaks[0] * 4 / 5, "{peaks:?}");
     let room = (ROOM.parse::<f64>().unwrap() * f64::from(1 << 30)) as u64;
-    // The allocator knows of no balloon, but of what the program had.
-    assert!(report.peak_bytes_in_use.unwrap() < room);
-    assert!(bytes("peak_resident_bytes") < bytes("peak_logical_bytes"));
-    assert!(bytes("encodes") > 100);
+    assert!(
+        roomy.peak_bytes_reserved.unwrap() > room,
+        "not short of room"
+    );
 }
