@@ -1,1 +1,1 @@
-//! There is nothing here but a [test](../tests/unchanged.rs).
+//! There is nothing here but a [test](tests/unchanged.rs).

@@ -1,22 +1,24 @@
 //! Two cards that share a training.
 
-use std::fs;
-
-use crate::{folder, trained};
+use crate::{config, folder, trained};
 
 const SHARED: &[&str] = &["--preset", "tiny", "--steps", "4", "--devices", "2"];
 
 #[test]
 fn packed_tensors_move_between_two_cards() {
     let folder = folder("cards");
-    let config = folder.join("config.json");
     // All rests that may.
-    let json = r#"{"hot_window": {"bytes": 0}, "min_elements": 1024}"#;
-    fs::write(&config, json).unwrap();
-    let config = ["--lct-config", config.to_str().unwrap()];
+    let config = config(
+        &folder,
+        r#"{"hot_window": {"bytes": 0}, "min_elements": 1024}"#,
+    );
 
     let (_, plain) = trained(&folder, "plain", SHARED);
-    let (_, lct) = trained(&folder, "lct", &[SHARED, &config].concat());
+    let (_, lct) = trained(
+        &folder,
+        "lct",
+        &[SHARED, &config.each_ref().map(String::as_str)].concat(),
+    );
     assert_eq!((plain.devices.len(), lct.devices.len()), (2, 2));
     for (plain, lct) in plain.devices.iter().zip(&lct.devices) {
         let memory = &lct.memory.as_ref().unwrap()["report"];

@@ -19,6 +19,13 @@ fn folder(name: &str) -> PathBuf {
     folder
 }
 
+/// Settings of the compression in a test's folder, as arguments.
+fn config(folder: &Path, json: &str) -> [String; 2] {
+    let path = folder.join("config.json");
+    fs::write(&path, json).unwrap();
+    ["--lct-config".into(), path.to_str().unwrap().into()]
+}
+
 /// What a training told, with burn-fusion's plans, and its report; or what it told alone, if it failed.
 fn train(folder: &Path, backend: &str, more: &[&str]) -> Result<(String, Report), String> {
     let report = folder.join(format!("{backend}.json"));

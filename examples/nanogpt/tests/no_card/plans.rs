@@ -1,9 +1,8 @@
 //! burn-fusion fuses the same operations with LCT and without: other kernels could give other bits.
 
 use std::collections::BTreeMap;
-use std::fs;
 
-use crate::{folder, trained};
+use crate::{config, folder, trained};
 
 const TINY: &[&str] = &["--preset", "tiny", "--steps", "3"];
 
@@ -62,11 +61,11 @@ fn executed(told: &str) -> BTreeMap<Vec<String>, usize> {
 #[test]
 fn plans_are_those_of_plain_burn() {
     let folder = folder("plans");
-    let config = folder.join("config.json");
     // Much has to rest, and soon.
-    let json = r#"{"hot_window": {"bytes": 2000000}, "min_elements": 1024}"#;
-    fs::write(&config, json).unwrap();
-    let config = config.to_str().unwrap();
+    let config = config(
+        &folder,
+        r#"{"hot_window": {"bytes": 2000000}, "min_elements": 1024}"#,
+    );
 
     let (told, report) = trained(&folder, "plain", TINY);
     assert!(report.memory.is_none());
@@ -75,7 +74,11 @@ fn plans_are_those_of_plain_burn() {
     assert!(fused.clone().count() > 30, "{plain:#?}");
     assert!(fused.clone().any(|block| block.len() > 8));
 
-    let (told, report) = trained(&folder, "lct", &[TINY, &["--lct-config", config]].concat());
+    let (told, report) = trained(
+        &folder,
+        "lct",
+        &[TINY, &config.each_ref().map(String::as_str)].concat(),
+    );
     let count = |name: &str| {
         let memory = report.memory.as_ref().unwrap();
         memory["report"][name].as_u64().unwrap()
