@@ -19,12 +19,17 @@ impl Code {
     pub(crate) const BITS: u32 = 0xffff;
 }
 
-/// Words in which [`Lengths::singles`] are made: the entries, and the symbols in canonical order.
-pub(crate) const SINGLES_WORDS: u32 = 256 + 257;
+/// Words in which single symbols' entries are made: the entries, and the symbols in canonical order.
+const SINGLES_WORDS: u32 = 256 + 257;
+
+/// Words of a table of [`Lengths::entries`], with the room to make it.
+pub(crate) fn entry_words(bits: u32) -> u32 {
+    (1 << bits).max(SINGLES_WORDS)
+}
 
 /// Code lengths as the header has them, and how many codes have each length.
 ///
-/// Unit `u` holds what concerns exponent `u`.
+/// Unit `u` holds what concerns exponent `u`; units beyond the first 256 hold nothing.
 #[derive(CubeType, Clone, Copy)]
 pub(crate) struct Lengths {
     /// Length of the exponent's code.
@@ -59,7 +64,10 @@ impl Lengths {
         }
         sync_cube();
         let own = UNIT_POS / 8;
-        let length = (table[own as usize] >> (UNIT_POS % 8 * 4)) & 0xf;
+        let mut length = 0u32;
+        if UNIT_POS < UNITS {
+            length = (table[own as usize] >> (UNIT_POS % 8 * 4)) & 0xf;
+        }
         let mut rank = 0u32;
         // On real data most units have no code, and most warps nothing to do.
         if length > 0 {
@@ -107,24 +115,19 @@ impl Lengths {
     /// The [`Code`] of each exponent.
     pub(crate) fn codes(&self) -> SharedMemory<u32> {
         let mut codes = SharedMemory::<u32>::new(256usize);
-        codes[UNIT_POS as usize] = if self.length > 0 {
-            (self.first(self.length) + self.rank) | self.length << comptime!(Code::LENGTH_SHIFT)
-        } else {
-            // The escape is the last code of its length.
-            let escape = self.first(self.escape) + self.counts[self.escape as usize] - 1;
-            let length = self.escape + 8;
-            let code = escape << 8 | UNIT_POS | length << comptime!(Code::LENGTH_SHIFT);
-            code | comptime!(Code::ESCAPED)
-        };
+        if UNIT_POS < UNITS {
+            codes[UNIT_POS as usize] = if self.length > 0 {
+                (self.first(self.length) + self.rank) | self.length << comptime!(Code::LENGTH_SHIFT)
+            } else {
+                // The escape is the last code of its length.
+                let escape = self.first(self.escape) + self.counts[self.escape as usize] - 1;
+                let length = self.escape + 8;
+                let code = escape << 8 | UNIT_POS | length << comptime!(Code::LENGTH_SHIFT);
+                code | comptime!(Code::ESCAPED)
+            };
+        }
         sync_cube();
         codes
-    }
-
-    /// The table of [`Entry`] with one symbol each, by the next 8 bits.
-    pub(crate) fn singles(&self) -> SharedMemory<u32> {
-        let entries = SharedMemory::<u32>::new(comptime!(SINGLES_WORDS as usize));
-        self.fill_singles(entries);
-        entries
     }
 
     /// Writes 256 entries with one symbol each; behind them it needs scratch, [`SINGLES_WORDS`] in all.
@@ -164,35 +167,39 @@ impl Lengths {
             let what = select(escapes, comptime!(Entry::ESCAPE), symbol << 7);
             entry = what | (length << 16);
         }
-        entries[UNIT_POS as usize] = entry;
+        if UNIT_POS < UNITS {
+            entries[UNIT_POS as usize] = entry;
+        }
         sync_cube();
     }
 
-    /// The table of [`Entry`], by the next 12 bits.
-    pub(crate) fn entries(&self) -> SharedMemory<u32> {
-        const STEPS: u32 = 4096 / UNITS;
-        let mut entries = SharedMemory::<u32>::new(4096usize);
+    /// The table of [`Entry`], by the next `bits` bits, 8 to 12.
+    pub(crate) fn entries(&self, #[comptime] bits: u32) -> SharedMemory<u32> {
+        let steps = comptime!((1 << bits) / UNITS);
+        let mut entries = SharedMemory::<u32>::new(comptime!(entry_words(bits) as usize));
         self.fill_singles(entries);
 
-        // Two symbols by the next 12 bits. All reads come first: their latencies overlap, and then
-        // the scratch may be overwritten.
-        let mut pairs = Array::<u32>::new(comptime!(STEPS as usize));
+        // Two symbols where both are seen. All reads come first: their latencies overlap, and then the scratch may be
+        // overwritten.
+        let mut pairs = Array::<u32>::new(comptime!(steps as usize));
         #[unroll]
-        for step in 0..STEPS {
-            let bits = step * UNITS + UNIT_POS;
-            let first = entries[(bits >> 4) as usize];
+        for step in 0..steps {
+            let next = step * UNITS + UNIT_POS % UNITS;
+            let first = entries[(next >> comptime!(bits - 8)) as usize];
             let taken = (first >> 16) & 0xf;
-            let second = entries[((bits << taken >> 4) & 0xff) as usize];
+            let second = entries[((next << taken >> comptime!(bits - 8)) & 0xff) as usize];
             let both = taken + ((second >> 16) & 0xf);
             let escapes = (first | second) & comptime!(Entry::ESCAPE);
-            let paired = first > 0 && second > 0 && escapes == 0 && both <= 12;
+            let paired = first > 0 && second > 0 && escapes == 0 && both <= bits;
             let more = ((second & 0x7f80) << 16) | both;
             pairs[step as usize] = first | select(paired, more, 0u32);
         }
         sync_cube();
-        #[unroll]
-        for step in 0..STEPS {
-            entries[(step * UNITS + UNIT_POS) as usize] = pairs[step as usize];
+        if UNIT_POS < UNITS {
+            #[unroll]
+            for step in 0..steps {
+                entries[(step * UNITS + UNIT_POS) as usize] = pairs[step as usize];
+            }
         }
         sync_cube();
         entries

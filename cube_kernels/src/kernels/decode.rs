@@ -16,17 +16,16 @@ use super::geometry::{
 use super::plane::{PlanePair, merge};
 use super::reader::{Reader, first_exponent, first_length};
 use super::source::{Source, load_entry, source};
+use super::stage::{stage, staged_rows};
 use super::team::Means;
 use crate::header::{ESCAPE_WORD, RECORDS_END_WORD, TABLE_WORD, TABLE_WORDS};
 use crate::layout::{GRANULE, STREAMS};
 
-/// Words of a stream whose loads are in flight together.
-const BATCH: u32 = 12;
-/// How many words beyond a stream's end a reader looks.
-const LOOKAHEAD: u32 = 3;
 /// Rows of words that are staged, for 8.2 bits a symbol where streams are short, so for any, and 4.1 where they are long.
 /// Four cubes of a multiprocessor of an H200 have room for no more.
 pub(crate) const STAGED_ROWS: u32 = 36;
+/// Bits of a stream by which its next two symbols are looked up.
+pub(crate) const TABLE_BITS: u32 = 12;
 
 #[cube(launch_unchecked)]
 pub(crate) fn decode(
@@ -72,12 +71,14 @@ pub(crate) fn decode(
         let block = block_at(index, values, geometry);
         bytes = load_pair(plane, stream, 0u32, block);
         words.load_counts(streams, spill, stream);
-        stage(staged, &words, streams, spill, means);
+        if is_staged(&words) {
+            stage(staged, 0u32, &words, streams, spill, means);
+        }
     }
     let next = index + stride;
     entry = load_entry(head, spill, next, blocks, records_end, geometry);
     sync_cube();
-    let entries = Lengths::new(table, escape).entries();
+    let entries = Lengths::new(table, escape).entries(TABLE_BITS);
 
     if works {
         while index < blocks {
@@ -107,7 +108,9 @@ pub(crate) fn decode(
             if next < blocks {
                 words = source(entry, next, stream, values, capacity, blocks, geometry);
                 words.load_counts(streams, spill, stream);
-                stage(staged, &words, streams, spill, means);
+                if is_staged(&words) {
+                    stage(staged, 0u32, &words, streams, spill, means);
+                }
                 if !whole {
                     bytes = load_pair(plane, stream, 0u32, block_at(next, values, geometry));
                 }
@@ -119,61 +122,10 @@ pub(crate) fn decode(
     }
 }
 
-/// Whether a block's words fit into shared memory, with what the reader looks ahead.
+/// Whether a block's words fit into shared memory; a raw one's do not.
 #[cube]
 fn is_staged(words: &Source) -> bool {
-    words.rows + (words.most_extra + 1) / 2 + LOOKAHEAD <= STAGED_ROWS && !words.is_raw()
-}
-
-/// Copies a block's words to shared memory, if they fit. Each unit copies and reads its own column
-/// only, so nothing has to be awaited.
-#[cube]
-fn stage(
-    staged: SharedMemory<u32>,
-    words: &Source,
-    streams: &Array<u32>,
-    spill: &Array<u32>,
-    #[comptime] means: Means,
-) {
-    if is_staged(words) {
-        if words.rows_spilled {
-            stage_rows(staged, spill, words.rows_at, words.rows, means);
-        } else {
-            stage_rows(staged, streams, words.rows_at, words.rows, means);
-        }
-        let mut staged = staged;
-        for word in 0..(words.extra + 1) / 2 {
-            let place = (words.rows + word) * means.units() + UNIT_POS;
-            staged[place as usize] = words.extra_word(streams, spill, word, means.has_u64);
-        }
-    }
-}
-
-#[cube]
-fn stage_rows(
-    staged: SharedMemory<u32>,
-    from: &Array<u32>,
-    at: u32,
-    rows: u32,
-    #[comptime] means: Means,
-) {
-    let mut staged = staged;
-    let mut row = 0u32;
-    while row < rows {
-        let mut batch = Array::<u32>::new(comptime!(BATCH as usize));
-        #[unroll]
-        for step in 0..BATCH {
-            // Without a condition, or they would follow one another; the last row again is no harm.
-            let place = select(row + step < rows, row + step, rows - 1);
-            batch[step as usize] = from[(at + place * STREAMS) as usize];
-        }
-        #[unroll]
-        for step in 0..BATCH {
-            let place = (row + step) * means.units() + UNIT_POS;
-            staged[place as usize] = batch[step as usize];
-        }
-        row += BATCH;
-    }
+    staged_rows(words) <= STAGED_ROWS
 }
 
 /// Decodes block `index`, which is full and whose words are staged, into aligned granules. `first` are the bytes of its
@@ -193,7 +145,7 @@ fn whole_block(
     #[comptime] access: Access,
     #[comptime] means: Means,
 ) -> PlanePair {
-    let reader = Reader::new(staged, means);
+    let reader = Reader::new(staged, 0u32, TABLE_BITS, means);
     let granules = index * comptime!(geometry.block_granules());
     let mut bytes = first;
     let mut row = 0u32;
@@ -261,7 +213,7 @@ fn any_block(
                                 offset -= 32;
                             }
                             let bits = window(high, low, offset, means.has_u64);
-                            let entry = entries[(bits >> 20) as usize];
+                            let entry = entries[(bits >> comptime!(32 - TABLE_BITS)) as usize];
                             exponent = first_exponent(entry, bits);
                             offset += first_length(entry);
                         }

@@ -50,9 +50,15 @@ impl Feed {
     }
 
     /// The next exponent, where the lower BF16 of a pair has it. Of a raw stream it means nothing.
-    pub(crate) fn symbol(&self, entries: SharedMemory<u32>, #[comptime] means: Means) -> u32 {
+    pub(crate) fn symbol(
+        &self,
+        table: &SharedMemory<u32>,
+        #[comptime] table_bits: u32,
+        #[comptime] means: Means,
+    ) -> u32 {
         let bits = self.window.peek(means);
-        self.window.first(entries[(bits >> 24) as usize], bits)
+        let entry = table[(bits >> comptime!(32 - table_bits)) as usize];
+        self.window.first(entry, bits)
     }
 
     /// Whether the words hold the exponents themselves.

@@ -1,5 +1,5 @@
 //! The CubeCL kernels. A team of 32 units works on a block at a time, one unit on a stream;
-//! several teams make a cube, whose 256 units build the tables together.
+//! several teams make a cube, whose first 256 units build the tables together.
 //!
 //! They work on 32-bit words, as BF16 does not exist on every runtime. Nor do 64-bit integers: only
 //! [`bits`] uses them, where they exist.
@@ -31,6 +31,7 @@ pub(crate) mod quotient;
 mod reader;
 pub(crate) mod record;
 mod source;
+mod stage;
 pub(crate) mod step;
 pub(crate) mod team;
 pub(crate) mod tickets;
@@ -39,5 +40,5 @@ pub(crate) mod update_block;
 pub(crate) mod update_packed;
 mod writer;
 
-/// Units in a cube: one for each exponent.
+/// Units in most cubes: one for each exponent.
 pub(crate) const UNITS: u32 = 256;

@@ -71,19 +71,35 @@ pub(crate) struct Reader {
     window: Window,
     /// Where the word after the window's lies.
     place: RuntimeCell<u32>,
+    /// Bits by which symbols are looked up.
+    #[cube(comptime)]
+    table_bits: u32,
 }
 
 #[cube]
 impl Reader {
-    pub(crate) fn new(staged: SharedMemory<u32>, #[comptime] means: Means) -> Reader {
-        let high = staged[UNIT_POS as usize];
-        let low = staged[(UNIT_POS + means.units()) as usize];
-        let following = staged[(UNIT_POS + 2 * means.units()) as usize];
+    /// Of the words that are staged from row `first` on.
+    pub(crate) fn new(
+        staged: SharedMemory<u32>,
+        first: u32,
+        #[comptime] table_bits: u32,
+        #[comptime] means: Means,
+    ) -> Reader {
+        let place = first * means.units() + UNIT_POS;
+        let high = staged[place as usize];
+        let low = staged[(place + means.units()) as usize];
+        let following = staged[(place + 2 * means.units()) as usize];
         Reader {
             staged,
             window: Window::new(high, low, following),
-            place: RuntimeCell::<u32>::new(UNIT_POS + 3 * means.units()),
+            place: RuntimeCell::<u32>::new(place + 3 * means.units()),
+            table_bits,
         }
+    }
+
+    /// Words that lie before this place will not be read any more.
+    pub(crate) fn place(&self) -> u32 {
+        self.place.read()
     }
 
     /// Moves the window on if its first word was read, so that its offset is below 32.
@@ -95,11 +111,16 @@ impl Reader {
         }
     }
 
+    /// What the next bits begin with.
+    fn entry(&self, entries: &SharedMemory<u32>, bits: u32) -> u32 {
+        entries[(bits >> comptime!(32 - self.table_bits)) as usize]
+    }
+
     /// One exponent.
     fn symbol(&self, entries: &SharedMemory<u32>, #[comptime] means: Means) -> u32 {
         self.refill(means);
         let bits = self.window.peek(means);
-        self.window.first(entries[(bits >> 20) as usize], bits)
+        self.window.first(self.entry(entries, bits), bits)
     }
 
     /// Eight exponents, two in a step where the table has two; other bits are not cleared.
@@ -107,23 +128,98 @@ impl Reader {
         let mut granule = Granule::empty();
         #[unroll]
         for pair in 0..4usize {
-            if comptime!(pair % 2 == 0 || !means.has_u64) {
-                self.refill(means);
-            }
+            self.refill_for(pair, means);
             let bits = self.window.peek(means);
-            let entry = entries[(bits >> 20) as usize];
-            let mut exponents = entry;
-            let both = entry & 0xf;
-            if both > 0 {
-                self.window.skip(both);
+            let entry = self.entry(entries, bits);
+            granule[pair] = if is_pair(entry) {
+                self.take_pair(entry)
             } else {
-                exponents = self.window.first(entry, bits);
-                exponents |= self.symbol(entries, means) << 16;
-            }
-            granule[pair] = exponents;
+                self.take_two(entry, bits, entries, means)
+            };
         }
         granule
     }
+
+    /// Moves the window on, where a granule's pair `pair` may need it.
+    fn refill_for(&self, #[comptime] pair: usize, #[comptime] means: Means) {
+        if comptime!(pair % 2 == 0 || !means.has_u64) {
+            self.refill(means);
+        }
+    }
+
+    /// The two exponents of `entry`, which [has them](is_pair).
+    fn take_pair(&self, entry: u32) -> u32 {
+        self.window.skip(entry & 0xf);
+        entry
+    }
+
+    /// Two exponents, of which `entry` has the first one at most.
+    fn take_two(
+        &self,
+        entry: u32,
+        bits: u32,
+        entries: &SharedMemory<u32>,
+        #[comptime] means: Means,
+    ) -> u32 {
+        let first = self.window.first(entry, bits);
+        first | (self.symbol(entries, means) << 16)
+    }
+}
+
+/// [`Reader::granule`] of several streams side by side, so that their latencies overlap.
+#[cube]
+pub(crate) fn granules(
+    readers: &Sequence<Reader>,
+    tables: &Sequence<SharedMemory<u32>>,
+    #[comptime] means: Means,
+) -> Array<Granule> {
+    let streams = comptime!(readers.len());
+    let mut granules = Array::<Granule>::new(streams);
+    #[unroll]
+    for stream in 0..streams {
+        granules[stream] = Granule::empty();
+    }
+    #[unroll]
+    for pair in 0..4usize {
+        let mut bits = Array::<u32>::new(streams);
+        let mut entries = Array::<u32>::new(streams);
+        let mut pairs = true;
+        #[unroll]
+        for stream in 0..streams {
+            let reader = readers.index(stream);
+            reader.refill_for(pair, means);
+            bits[stream] = reader.window.peek(means);
+            entries[stream] = reader.entry(tables.index(stream), bits[stream]);
+            pairs = pairs && is_pair(entries[stream]);
+        }
+        if pairs {
+            #[unroll]
+            for stream in 0..streams {
+                let mut granule = granules[stream];
+                granule[pair] = readers.index(stream).take_pair(entries[stream]);
+                granules[stream] = granule;
+            }
+        } else {
+            #[unroll]
+            for stream in 0..streams {
+                let (reader, entry) = (readers.index(stream), entries[stream]);
+                let mut granule = granules[stream];
+                granule[pair] = if is_pair(entry) {
+                    reader.take_pair(entry)
+                } else {
+                    reader.take_two(entry, bits[stream], tables.index(stream), means)
+                };
+                granules[stream] = granule;
+            }
+        }
+    }
+    granules
+}
+
+/// Whether `entry` has two exponents.
+#[cube]
+fn is_pair(entry: u32) -> bool {
+    entry & 0xf > 0
 }
 
 /// The exponent that `entry` says `bits` begin with, where the lower BF16 of a pair has it.

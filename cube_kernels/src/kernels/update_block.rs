@@ -1,4 +1,8 @@
 //! One block of an update of packed tensors: decode, step and encode, a granule at a time.
+//!
+//! The new words of a stream take the place of its old ones in shared memory: those are staged at the column's end, the new
+//! ones are written from its beginning on. They have the same codes and nearly the same lengths, so a word is hardly ever
+//! written before the one in its place was read; then, and where blocks are not whole, the old words are read where they lie.
 
 use cubecl::prelude::*;
 
@@ -7,7 +11,9 @@ use super::dense::{Access, Granule, Rows, load};
 use super::feed::Feed;
 use super::geometry::{Block, Geometry, granule_offset, granule_values, plane_index};
 use super::plane::{PlanePair, merge, split};
-use super::source::{load_entry, source};
+use super::reader::{Reader, granules};
+use super::source::{Source, load_entry, source};
+use super::stage::{stage, staged_rows};
 use super::step::{Granules, Numbers, Plan, step_granule};
 use super::team::Means;
 use super::writer::{Writer, code_length};
@@ -52,9 +58,9 @@ impl Gradient {
     }
 }
 
-/// This unit's streams of a block.
+/// Where this unit's streams of a block lie.
 #[cube]
-pub(crate) fn feeds(
+pub(crate) fn sources(
     old: &Old,
     index: u32,
     stream: u32,
@@ -62,9 +68,8 @@ pub(crate) fn feeds(
     blocks: u32,
     #[comptime] geometry: Geometry,
     #[comptime] tensors: usize,
-    #[comptime] means: Means,
-) -> Sequence<Feed> {
-    let mut feeds = Sequence::<Feed>::new();
+) -> Sequence<Source> {
+    let mut sources = Sequence::<Source>::new();
     #[unroll]
     for tensor in 0..tensors {
         let (head, streams) = (old.head.index(tensor), old.streams.index(tensor));
@@ -73,19 +78,135 @@ pub(crate) fn feeds(
         let capacity = head[CAPACITY_WORD];
         let mut source = source(entry, index, stream, values, capacity, blocks, geometry);
         source.load_counts(streams, spill, stream);
-        feeds.push(Feed::new(source, streams, spill, means));
+        sources.push(source);
     }
-    feeds
+    sources
 }
 
-/// How many values of a granule exist.
+/// Updates a block of which all values exist, if its old words find room in shared memory. Returns whether all is done; if
+/// not, nothing has been done that counts.
 #[cube]
-fn present(block: Block, stream: u32, row: u32, #[comptime] whole: bool) -> u32 {
-    if comptime!(whole) {
-        GRANULE.runtime()
-    } else {
-        granule_values(granule_offset(stream, row), block.values)
+pub(crate) fn whole_block(
+    old: &Old,
+    gradient: &Gradient,
+    planes: &mut Sequence<Array<PlanePair>>,
+    sources: &Sequence<Source>,
+    staged: &Sequence<SharedMemory<u32>>,
+    tables: &Sequence<SharedMemory<u32>>,
+    codes: &Sequence<SharedMemory<u32>>,
+    writers: &Sequence<Writer>,
+    block: Block,
+    stream: u32,
+    numbers: &Numbers,
+    #[comptime] table_bits: u32,
+    #[comptime] geometry: Geometry,
+    #[comptime] plan: Plan,
+    #[comptime] access: Access,
+    #[comptime] means: Means,
+) -> bool {
+    let tensors = comptime!(1 + plan.chain.states());
+    let mut fits = true;
+    #[unroll]
+    for tensor in 0..tensors {
+        fits = fits && staged_rows(sources.index(tensor)) <= geometry.limit;
     }
+    let mut done = fits;
+    if fits {
+        let plane = block.first / comptime!(2 * GRANULE) + stream;
+        // The next row's gradient, and the next two rows' signs and fractions, are on their way.
+        let mut slope = gradient.granule(block, stream, 0u32, GRANULE.runtime(), access);
+        let mut coming = Array::<PlanePair>::new(tensors);
+        let mut bytes = Array::<PlanePair>::new(tensors);
+        let mut above = Array::<Granule>::new(tensors);
+        let mut readers = Sequence::<Reader>::new();
+        #[unroll]
+        for tensor in 0..tensors {
+            coming[tensor] = old.plane.index(tensor)[plane as usize];
+            bytes[tensor] = PlanePair::empty();
+            above[tensor] = Granule::empty();
+            let (source, column) = (sources.index(tensor), *staged.index(tensor));
+            let (streams, spill) = (old.streams.index(tensor), old.spill.index(tensor));
+            let first = geometry.limit - staged_rows(source);
+            stage(column, first, source, streams, spill, means);
+            readers.push(Reader::new(column, first, table_bits, means));
+        }
+        // A row at a time, for the instruction cache.
+        for row in 0..comptime!(geometry.rows()) {
+            let second = row % 2 == 1;
+            let new = {
+                let exponents = granules(&readers, tables, means);
+                let mut merged = Array::<Granule>::new(tensors);
+                #[unroll]
+                for tensor in 0..tensors {
+                    if second {
+                        let mut rest = PlanePair::empty();
+                        rest[0] = bytes[tensor][2];
+                        rest[1] = bytes[tensor][3];
+                        bytes[tensor] = rest;
+                    } else {
+                        bytes[tensor] = coming[tensor];
+                        let after = select(row + 2 < comptime!(geometry.rows()), row + 2, row);
+                        let place = plane + after / 2 * STREAMS;
+                        coming[tensor] = old.plane.index(tensor)[place as usize];
+                    }
+                    merged[tensor] = merge(exponents[tensor], bytes[tensor], 0u32);
+                }
+                let place = block.first + granule_offset(stream, row);
+                step_granule(gather(&merged, tensors), slope, place, numbers, plan)
+            };
+            let after = select(row + 1 < comptime!(geometry.rows()), row + 1, row);
+            slope = gradient.granule(block, stream, after, GRANULE.runtime(), access);
+            #[unroll]
+            for tensor in 0..tensors {
+                let granule = new.get(tensor);
+                if second {
+                    let place = plane + row / 2 * STREAMS;
+                    planes.index_mut(tensor)[place as usize] = split(above[tensor], granule);
+                } else {
+                    above[tensor] = granule;
+                }
+                let writer = writers.index(tensor);
+                writer.set_end(readers.index(tensor).place());
+                writer.granule(granule, codes.index(tensor), means);
+            }
+        }
+        #[unroll]
+        for tensor in 0..tensors {
+            let writer = writers.index(tensor);
+            if writer.has_refused() {
+                done = false;
+            }
+            writer.set_end(comptime!(geometry.limit * means.units()).runtime());
+        }
+        if !done {
+            #[unroll]
+            for tensor in 0..tensors {
+                writers.index(tensor).reset(geometry, means);
+            }
+        }
+    }
+    done
+}
+
+/// The operands of a step.
+#[cube]
+fn gather(granules: &Array<Granule>, #[comptime] tensors: usize) -> Granules {
+    let mut gathered = Granules {
+        weight: granules[0usize],
+        first: Granule::empty(),
+        second: Granule::empty(),
+        most: Granule::empty(),
+    };
+    if comptime!(tensors > 1) {
+        gathered.first = granules[1usize];
+    }
+    if comptime!(tensors > 2) {
+        gathered.second = granules[2usize];
+    }
+    if comptime!(tensors > 3) {
+        gathered.most = granules[3usize];
+    }
+    gathered
 }
 
 /// The new values of the granule in row `row`, which the feeds come to next. `bytes` begin with its old signs and fractions.
@@ -101,7 +222,7 @@ fn renew(
     row: u32,
     count: u32,
     numbers: &Numbers,
-    #[comptime] whole: bool,
+    #[comptime] table_bits: u32,
     #[comptime] plan: Plan,
     #[comptime] means: Means,
 ) -> Granules {
@@ -111,7 +232,6 @@ fn renew(
     for tensor in 0..tensors {
         exponents[tensor] = Granule::empty();
     }
-    // Not unrolled, for the instruction cache; the tensors' steps are side by side, so that their latencies overlap.
     for pair in 0..comptime!(GRANULE / 2) {
         let mut two = Array::<u32>::new(tensors);
         #[unroll]
@@ -127,11 +247,12 @@ fn renew(
                     feeds.index(tensor).refill(streams, spill, means);
                 }
             }
-            if comptime!(whole) {
-                read(feeds, entries, &mut two, symbol, tensors, means);
-            } else {
-                if pair * 2 + symbol < count {
-                    read(feeds, entries, &mut two, symbol, tensors, means);
+            if pair * 2 + symbol < count {
+                #[unroll]
+                for tensor in 0..tensors {
+                    let table = entries.index(tensor);
+                    let exponent = feeds.index(tensor).symbol(table, table_bits, means);
+                    two[tensor] |= exponent << (symbol * 16);
                 }
             }
         }
@@ -154,40 +275,12 @@ fn renew(
             exponents[tensor] = after;
         }
     }
-    let mut values = Granules {
-        weight: merge(exponents[0usize], bytes[0usize], 0u32),
-        first: Granule::empty(),
-        second: Granule::empty(),
-        most: Granule::empty(),
-    };
-    if comptime!(tensors > 1) {
-        values.first = merge(exponents[1usize], bytes[1usize], 0u32);
-    }
-    if comptime!(tensors > 2) {
-        values.second = merge(exponents[2usize], bytes[2usize], 0u32);
-    }
-    if comptime!(tensors > 3) {
-        values.most = merge(exponents[3usize], bytes[3usize], 0u32);
-    }
-    let place = block.first + granule_offset(stream, row);
-    step_granule(values, gradient, place, numbers, plan)
-}
-
-/// Reads the next exponent of each tensor to its place in a pair.
-#[cube]
-fn read(
-    feeds: &Sequence<Feed>,
-    entries: &Sequence<SharedMemory<u32>>,
-    two: &mut Array<u32>,
-    #[comptime] symbol: u32,
-    #[comptime] tensors: usize,
-    #[comptime] means: Means,
-) {
     #[unroll]
     for tensor in 0..tensors {
-        let exponent = feeds.index(tensor).symbol(entries[tensor], means);
-        two[tensor] |= exponent << comptime!(symbol * 16);
+        exponents[tensor] = merge(exponents[tensor], bytes[tensor], 0u32);
     }
+    let place = block.first + granule_offset(stream, row);
+    step_granule(gather(&exponents, tensors), gradient, place, numbers, plan)
 }
 
 /// Zeros behind the first `count` values.
@@ -203,16 +296,16 @@ fn cut(granule: Granule, count: u32) -> Granule {
     kept
 }
 
-/// Codes a block's new values; or, where `raw` says of which tensors, writes their new exponents, a byte each.
+/// Codes any block's new values; or, where `raw` says of which tensors, writes their new exponents, a byte each.
 #[cube]
-pub(crate) fn block_pass(
+pub(crate) fn any_block(
     old: &Old,
     gradient: &Gradient,
     planes: &mut Sequence<Array<PlanePair>>,
     streams: &mut Sequence<Array<u32>>,
     spills: &mut Sequence<Array<u32>>,
-    feeds: &Sequence<Feed>,
-    entries: &Sequence<SharedMemory<u32>>,
+    sources: &Sequence<Source>,
+    tables: &Sequence<SharedMemory<u32>>,
     codes: &Sequence<SharedMemory<u32>>,
     writers: &Sequence<Writer>,
     block: Block,
@@ -221,24 +314,25 @@ pub(crate) fn block_pass(
     raw_at: &Array<u32>,
     capacities: &Sequence<u32>,
     numbers: &Numbers,
-    #[comptime] whole: bool,
-    #[comptime] geometry: Geometry,
+    #[comptime] table_bits: u32,
     #[comptime] plan: Plan,
     #[comptime] access: Access,
     #[comptime] means: Means,
 ) {
     let tensors = comptime!(1 + plan.chain.states());
-    let rows = if comptime!(whole) {
-        comptime!(geometry.rows()).runtime()
-    } else {
-        block.rows
-    };
+    let mut feeds = Sequence::<Feed>::new();
     // Signs and fractions of two rows, the old ones, and the new ones of the first.
     let mut bytes = Array::<PlanePair>::new(tensors);
     let mut above = Array::<Granule>::new(tensors);
-    // A row at a time, for the instruction cache.
-    for row in 0..rows {
-        let count = present(block, stream, row, whole);
+    #[unroll]
+    for tensor in 0..tensors {
+        let (streams, spill) = (old.streams.index(tensor), old.spill.index(tensor));
+        feeds.push(Feed::new(*sources.index(tensor), streams, spill, means));
+        bytes[tensor] = PlanePair::empty();
+        above[tensor] = Granule::empty();
+    }
+    for row in 0..block.rows {
+        let count = granule_values(granule_offset(stream, row), block.values);
         let slope = gradient.granule(block, stream, row, count, access);
         let place = block.first / comptime!(2 * GRANULE) + plane_index(stream, row);
         let second = row % 2 == 1;
@@ -255,45 +349,31 @@ pub(crate) fn block_pass(
             }
         }
         let new = renew(
-            old, feeds, entries, &bytes, slope, block, stream, row, count, numbers, whole, plan,
-            means,
+            old, &feeds, tables, &bytes, slope, block, stream, row, count, numbers, table_bits,
+            plan, means,
         );
         #[unroll]
         for tensor in 0..tensors {
-            let mut granule = new.get(tensor);
-            if comptime!(!whole) {
-                granule = cut(granule, count);
-            }
+            let granule = cut(new.get(tensor), count);
             if raw == 0 {
                 let plane = planes.index_mut(tensor);
                 if second {
                     plane[place as usize] = split(above[tensor], granule);
                 } else {
                     above[tensor] = granule;
-                    if comptime!(!whole) {
-                        if row + 1 == rows {
-                            plane[place as usize] = split(granule, Granule::empty());
-                        }
+                    if row + 1 == block.rows {
+                        plane[place as usize] = split(granule, Granule::empty());
                     }
                 }
-                code(
-                    writers.index(tensor),
-                    granule,
-                    codes[tensor],
-                    count,
-                    whole,
-                    means,
-                );
-            } else if comptime!(!whole) {
-                if raw & comptime!(1u32 << tensor as u32) != 0 {
-                    let capacity = *capacities.index(tensor);
-                    let at = raw_at[tensor];
-                    if at >= capacity {
-                        let at = at - capacity;
-                        write_raw(spills.index_mut(tensor), granule, at, stream, row);
-                    } else {
-                        write_raw(streams.index_mut(tensor), granule, at, stream, row);
-                    }
+                code(writers.index(tensor), granule, codes[tensor], count, means);
+            } else if raw & comptime!(1u32 << tensor as u32) != 0 {
+                let capacity = *capacities.index(tensor);
+                let at = raw_at[tensor];
+                if at >= capacity {
+                    let at = at - capacity;
+                    write_raw(spills.index_mut(tensor), granule, at, stream, row);
+                } else {
+                    write_raw(streams.index_mut(tensor), granule, at, stream, row);
                 }
             }
         }
@@ -320,20 +400,15 @@ fn code(
     granule: Granule,
     codes: SharedMemory<u32>,
     count: u32,
-    #[comptime] whole: bool,
     #[comptime] means: Means,
 ) {
-    if comptime!(whole) {
-        writer.granule(granule, &codes, means);
-    } else {
-        #[unroll]
-        for symbol in 0..GRANULE {
-            if symbol < count {
-                let pair = granule[comptime!((symbol / 2) as usize)];
-                let exponent = (pair >> comptime!(symbol % 2 * 16 + 7)) & 0xff;
-                let code = codes[exponent as usize];
-                writer.push(code & comptime!(Code::BITS), code_length(code), means);
-            }
+    #[unroll]
+    for symbol in 0..GRANULE {
+        if symbol < count {
+            let pair = granule[comptime!((symbol / 2) as usize)];
+            let exponent = (pair >> comptime!(symbol % 2 * 16 + 7)) & 0xff;
+            let code = codes[exponent as usize];
+            writer.push(code & comptime!(Code::BITS), code_length(code), means);
         }
     }
 }

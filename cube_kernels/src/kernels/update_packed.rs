@@ -18,7 +18,7 @@ use super::record::{NOTES, place_record};
 use super::step::{Numbers, Plan};
 use super::team::{Means, sync_team};
 use super::tickets::{TAKEN, is_last_cube, places};
-use super::update_block::{Gradient, Old, block_pass, feeds};
+use super::update_block::{Gradient, Old, any_block, sources, whole_block};
 use super::writer::Writer;
 use crate::header::{CODEBOOK_WORD, DIRECTORY_WORD, ESCAPE_WORD, TABLE_WORD, TABLE_WORDS};
 use crate::layout::{ENTRY_WORDS, STREAMS};
@@ -39,6 +39,7 @@ pub(crate) fn update_packed(
     teams: u32,
     numbers: &Numbers,
     #[comptime] profile: u32,
+    #[comptime] table_bits: u32,
     #[comptime] geometry: Geometry,
     #[comptime] plan: Plan,
     #[comptime] access: Access,
@@ -64,7 +65,7 @@ pub(crate) fn update_packed(
         }
         let escape = head[ESCAPE_WORD];
         let lengths = Lengths::new(table, escape);
-        entries.push(lengths.singles());
+        entries.push(lengths.entries(table_bits));
         codes.push(lengths.codes());
         let origin = head[CODEBOOK_WORD];
         chosen.push(Chosen {
@@ -103,19 +104,21 @@ pub(crate) fn update_packed(
         for pass in 0..2u32 {
             if active && (pass == 0 || raw > 0) {
                 let block = block_at(index, values, geometry);
-                let feeds = feeds(old, index, stream, values, blocks, geometry, tensors, means);
-                let full = block.values == comptime!(geometry.block_values());
-                if full && raw == 0 {
-                    block_pass(
-                        old, gradient, planes, streams, spills, &feeds, &entries, &codes, &writers,
-                        block, stream, raw, &raw_at, capacities, numbers, true, geometry, plan,
-                        access, means,
-                    );
-                } else {
-                    block_pass(
-                        old, gradient, planes, streams, spills, &feeds, &entries, &codes, &writers,
-                        block, stream, raw, &raw_at, capacities, numbers, false, geometry, plan,
-                        access, means,
+                let sources = sources(old, index, stream, values, blocks, geometry, tensors);
+                let mut done = false;
+                if raw == 0 {
+                    if block.values == comptime!(geometry.block_values()) {
+                        done = whole_block(
+                            old, gradient, planes, &sources, &staged, &entries, &codes, &writers,
+                            block, stream, numbers, table_bits, geometry, plan, access, means,
+                        );
+                    }
+                }
+                if !done {
+                    any_block(
+                        old, gradient, planes, streams, spills, &sources, &entries, &codes,
+                        &writers, block, stream, raw, &raw_at, capacities, numbers, table_bits,
+                        plan, access, means,
                     );
                 }
             }

@@ -19,8 +19,9 @@ pub(crate) struct Writer {
     /// Number of pending bits, below 32.
     pending: RuntimeCell<u32>,
     /// Where the column's room ends.
-    #[cube(comptime)]
-    end: u32,
+    end: RuntimeCell<u32>,
+    /// Whether a word found no room.
+    refused: RuntimeCell<bool>,
 }
 
 #[cube]
@@ -30,14 +31,33 @@ impl Writer {
         #[comptime] geometry: Geometry,
         #[comptime] means: Means,
     ) -> Writer {
-        let place = UNIT_POS % means.units();
         Writer {
             staged,
-            place: RuntimeCell::<u32>::new(place),
+            place: RuntimeCell::<u32>::new(UNIT_POS % means.units()),
             bits: RuntimeCell::<u32>::new(0u32),
             pending: RuntimeCell::<u32>::new(0u32),
-            end: comptime!(geometry.limit * means.units()),
+            end: RuntimeCell::<u32>::new(comptime!(geometry.limit * means.units()).runtime()),
+            refused: RuntimeCell::<bool>::new(false.runtime()),
         }
+    }
+
+    /// Begins anew.
+    pub(crate) fn reset(&self, #[comptime] geometry: Geometry, #[comptime] means: Means) {
+        self.place.store(UNIT_POS % means.units());
+        self.bits.store(0u32.runtime());
+        self.pending.store(0u32.runtime());
+        self.refused.store(false.runtime());
+        self.set_end(comptime!(geometry.limit * means.units()).runtime());
+    }
+
+    /// Words are written before this place only.
+    pub(crate) fn set_end(&self, end: u32) {
+        self.end.store(end);
+    }
+
+    /// Whether a word found no room.
+    pub(crate) fn has_refused(&self) -> bool {
+        self.refused.read()
     }
 
     /// Codes a granule's exponents.
@@ -110,8 +130,10 @@ impl Writer {
     fn write(&self, word: u32, #[comptime] means: Means) {
         let mut staged = self.staged;
         let place = self.place.read();
-        if place < comptime!(self.end) {
+        if place < self.end.read() {
             staged[place as usize] = word;
+        } else {
+            self.refused.store(true.runtime());
         }
         self.place.store(place + means.units());
     }

@@ -231,30 +231,38 @@ pub(super) struct Cubes {
 /// elsewhere.
 const MULTIPROCESSOR_BYTES: usize = 227 * 1024;
 
+/// What a kernel's cubes take of a multiprocessor.
+pub(super) struct Needs {
+    /// Bytes of shared memory for a cube's tables.
+    pub tables: usize,
+    /// Bytes of shared memory for each team.
+    pub team: usize,
+    /// The most units of a cube. More than [`UNITS`] only where shared memory has room for their teams.
+    pub units: u32,
+    /// Cubes of [`UNITS`] units that find registers on a multiprocessor.
+    pub resident: u32,
+}
+
 impl Cubes {
-    /// Cubes with as many teams as find room beside `tables` bytes of shared memory, if each takes `team` bytes, and of
-    /// which at most `resident` find registers on a multiprocessor.
+    /// Cubes with as many teams as find room.
     pub(super) fn new<R: Runtime>(
         client: &ComputeClient<R>,
-        tables: usize,
-        team: usize,
-        resident: u32,
+        needs: &Needs,
         has_u64: bool,
     ) -> Result<Self, LaunchError> {
         let is_cuda = R::name(client) == "cuda";
         let hardware = &client.properties().hardware;
-        Self::fit(hardware, is_cuda, tables, team, resident, has_u64)
+        Self::fit(hardware, is_cuda, needs, has_u64)
     }
 
     /// [`new`](Self::new) for a device with these limits.
     fn fit(
         hardware: &HardwareProperties,
         is_cuda: bool,
-        tables: usize,
-        team: usize,
-        resident: u32,
+        needs: &Needs,
         has_u64: bool,
     ) -> Result<Self, LaunchError> {
+        let &Needs { tables, team, .. } = needs;
         if hardware.max_units_per_cube < UNITS {
             return Err(LaunchError::CubeSize {
                 needed: UNITS,
@@ -262,7 +270,8 @@ impl Cubes {
             });
         }
         let room = hardware.max_shared_memory_size.saturating_sub(tables);
-        let teams = (room / team).min((UNITS / STREAMS) as usize);
+        let most_units = needs.units.min(hardware.max_units_per_cube);
+        let teams = (room / team).min((most_units / STREAMS) as usize);
         if teams == 0 {
             return Err(LaunchError::SharedMemory {
                 needed: tables + team,
@@ -275,13 +284,13 @@ impl Cubes {
         let shared_memory = tables + teams * team;
         let fitting = MULTIPROCESSOR_BYTES / (shared_memory + 1024);
         Ok(Self {
-            dim: CubeDim::new_1d(UNITS),
+            dim: CubeDim::new_1d((teams as u32 * STREAMS).max(UNITS)),
             means: Means {
                 teams: teams as u32,
                 planes,
                 has_u64,
             },
-            resident: (fitting as u32).clamp(1, resident),
+            resident: (fitting as u32).clamp(1, needs.resident),
         })
     }
 
@@ -338,10 +347,19 @@ mod tests {
     fn devices_that_are_too_small_are_refused() {
         let client = WgpuRuntime::client(&Default::default());
         let able = client.properties().hardware.clone();
-        let fit = |hardware: &HardwareProperties| {
-            Cubes::fit(hardware, false, 4000, 1000, 4, false).map(|cubes| cubes.means.teams)
+        let cubes = |hardware: &HardwareProperties, units| {
+            let needs = Needs {
+                tables: 4000,
+                team: 1000,
+                units,
+                resident: 4,
+            };
+            Cubes::fit(hardware, false, &needs, false)
         };
+        let fit = |hardware: &HardwareProperties| cubes(hardware, UNITS).map(|it| it.means.teams);
         assert_eq!(fit(&able), Ok(8));
+        let wide = cubes(&able, 384).unwrap();
+        assert_eq!((wide.means.teams, wide.dim.x), (12, 384));
 
         let mut few = able.clone();
         few.max_units_per_cube = 128;

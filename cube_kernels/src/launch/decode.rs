@@ -4,8 +4,11 @@ use cubecl::prelude::*;
 use cubecl::server::Handle;
 
 use super::LaunchError;
-use super::bind::{BUFFER_ALIGNMENT, Blob, Cubes, Dense, DenseLayout, bind, check_buffer, has_u64};
+use super::bind::{
+    BUFFER_ALIGNMENT, Blob, Cubes, Dense, DenseLayout, Needs, bind, check_buffer, has_u64,
+};
 use crate::PackedLayout;
+use crate::kernels::UNITS;
 use crate::kernels::decode::{self as kernel, STAGED_ROWS};
 use crate::kernels::geometry::Geometry;
 use crate::layout::STREAMS;
@@ -65,7 +68,13 @@ pub(super) fn decode_with<R: Runtime>(
     }
     let geometry = Geometry::from(layout);
     let team_bytes = (4 * STAGED_ROWS * STREAMS) as usize;
-    let cubes = Cubes::new(client, TABLE_BYTES, team_bytes, RESIDENT, has_u64)?;
+    let needs = Needs {
+        tables: TABLE_BYTES,
+        team: team_bytes,
+        units: UNITS,
+        resident: RESIDENT,
+    };
+    let cubes = Cubes::new(client, &needs, has_u64)?;
 
     let (grid, teams) = cubes.grid(client, layout.blocks());
     // SAFETY: sizes were checked above, and the kernel's indices stay below them.

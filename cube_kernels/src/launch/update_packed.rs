@@ -5,11 +5,13 @@ use cubecl::server::Handle;
 
 use super::LaunchError;
 use super::bind::{
-    BUFFER_ALIGNMENT, Blob, Cubes, Dense, DenseLayout, bind, check_bindings, check_buffer, has_u64,
+    BUFFER_ALIGNMENT, Blob, Cubes, Dense, DenseLayout, Needs, bind, check_bindings, check_buffer,
+    has_u64,
 };
 use super::encode::{Tickets, next_serial};
 use super::update::{converts_bf16, numbers};
-use crate::kernels::codes::SINGLES_WORDS;
+use crate::kernels::UNITS;
+use crate::kernels::codes::entry_words;
 use crate::kernels::geometry::Geometry;
 use crate::kernels::record::NOTES;
 use crate::kernels::step::Plan;
@@ -20,14 +22,19 @@ use crate::layout::STREAMS;
 use crate::optim::Update;
 use crate::{PackedLayout, Profile};
 
-/// Shared memory of each tensor's tables: those to decode and to code, the code table with its counts.
-const TABLE_BYTES: usize = 4 * (SINGLES_WORDS as usize + 256 + 32 + 9 + 2);
+/// Bits by which the next symbols are looked up: with 11 nearly all come in pairs, and two cubes' tables of two tensors leave
+/// room on an H200's multiprocessor for what is staged.
+const TABLE_BITS: u32 = 11;
+/// The same on a device with little shared memory.
+const FEW_TABLE_BITS: u32 = 8;
 /// Buffers that are bound for each packed form.
 const FORM_BINDINGS: u32 = 4;
 /// The gradient, twice, the tickets and the numbers.
 const OTHER_BINDINGS: u32 = 4;
 /// Cubes that find registers on an H200's multiprocessor.
 const RESIDENT: u32 = 2;
+/// Units of a cube for three tensors, of which each takes so many registers that only one cube of 256 finds them.
+const THREE_UNITS: u32 = 384;
 
 /// A packed tensor on the device.
 #[derive(Clone, Debug)]
@@ -64,10 +71,12 @@ pub fn update_packed<R: Runtime>(
     tickets: &Tickets,
 ) -> Result<u32, LaunchError> {
     let has_u64 = has_u64(client);
-    update_packed_with(client, update, gradient, dense, old, new, tickets, has_u64)
+    update_packed_with(
+        client, update, gradient, dense, old, new, tickets, has_u64, None,
+    )
 }
 
-/// [`update_packed`] with or without 64-bit integers.
+/// [`update_packed`] with or without 64-bit integers, and with cubes of so many units, though all but the usual ones idle.
 #[allow(clippy::too_many_arguments)]
 pub(super) fn update_packed_with<R: Runtime>(
     client: &ComputeClient<R>,
@@ -78,6 +87,7 @@ pub(super) fn update_packed_with<R: Runtime>(
     new: &[PackedForm],
     tickets: &Tickets,
     has_u64: bool,
+    units: Option<u32>,
 ) -> Result<u32, LaunchError> {
     let chain = update.chain;
     let tensors = 1 + chain.states();
@@ -125,8 +135,23 @@ pub(super) fn update_packed_with<R: Runtime>(
     let geometry = Geometry::from(&layout);
     let staged = (4 * layout.max_stream_words() * STREAMS) as usize * tensors;
     let team_bytes = staged + (4 * NOTES) as usize;
-    let tables = TABLE_BYTES * tensors + 256;
-    let cubes = Cubes::new(client, tables, team_bytes, RESIDENT, has_u64)?;
+    let tables = |bits| table_bytes(bits) * tensors + 256;
+    let room = client.properties().hardware.max_shared_memory_size;
+    let table_bits = if tables(TABLE_BITS) + team_bytes <= room {
+        TABLE_BITS
+    } else {
+        FEW_TABLE_BITS
+    };
+    let needs = Needs {
+        tables: tables(table_bits),
+        team: team_bytes,
+        units: if tensors == 3 { THREE_UNITS } else { UNITS },
+        resident: RESIDENT,
+    };
+    let mut cubes = Cubes::new(client, &needs, has_u64)?;
+    if let Some(units) = units {
+        cubes.dim = CubeDim::new_1d(units);
+    }
     let (grid, teams) = cubes.grid(client, layout.blocks());
     // SAFETY: sizes were checked above, and the kernel's indices stay below them; records stay below the bound that was
     // checked.
@@ -158,6 +183,7 @@ pub(super) fn update_packed_with<R: Runtime>(
             teams,
             numbers(update),
             layout.profile().code() as u32,
+            table_bits,
             geometry,
             Plan {
                 chain,
@@ -168,6 +194,11 @@ pub(super) fn update_packed_with<R: Runtime>(
         );
     }
     Ok(serial)
+}
+
+/// Shared memory of a tensor's tables: those to decode and to code, the code table with its counts.
+fn table_bytes(bits: u32) -> usize {
+    4 * (entry_words(bits) as usize + 256 + 32 + 9 + 2)
 }
 
 /// A packed form whose buffers were checked.
@@ -236,7 +267,7 @@ mod tests {
 
     /// What is not chosen on this device must give the same bits as what is.
     #[test]
-    fn with_and_without_64_bit_integers() {
+    fn with_and_without_64_bit_integers_and_in_large_cubes() {
         let client = WgpuRuntime::client(&Default::default());
         let n = 40_000;
         let operands = [values(n, 1), values(n, 2)];
@@ -274,7 +305,9 @@ mod tests {
             true => vec![false, true],
             false => vec![false],
         };
-        for has_u64 in choices {
+        let large = (has_u64(&client), Some(THREE_UNITS));
+        let choices = choices.into_iter().map(|has_u64| (has_u64, None));
+        for (has_u64, units) in choices.chain([large]) {
             let new = old.each_ref().map(|form| PackedForm {
                 layout: form.layout,
                 blob: client.empty(form.layout.blob_bytes() as usize),
@@ -282,13 +315,14 @@ mod tests {
             });
             let slope = client.create_from_slice(bytemuck::cast_slice(&slope));
             update_packed_with(
-                &client, &update, slope, dense, &old, &new, &tickets, has_u64,
+                &client, &update, slope, dense, &old, &new, &tickets, has_u64, units,
             )
             .unwrap();
             for (form, expected) in new.into_iter().zip([&weight, &velocity]) {
                 let spill = form.spill.unwrap();
                 let packed = launch::read(&client, &form.layout, form.blob, spill).unwrap();
-                assert!(host::decode(&packed).unwrap() == *expected, "{has_u64}");
+                let what = format!("64-bit integers {has_u64}, {units:?} units");
+                assert!(host::decode(&packed).unwrap() == *expected, "{what}");
             }
         }
     }

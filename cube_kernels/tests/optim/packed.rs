@@ -195,6 +195,53 @@ fn what_no_longer_compresses_is_raw() {
     }
 }
 
+/// A stream's new words are written where its old ones were read. Here the first half of each becomes seven times as long,
+/// and the second as much shorter, so that words would be written that have not been read yet.
+#[test]
+fn new_words_overtake_the_old_ones() {
+    let (client, n) = (client(), 5 * 4096);
+    let tickets = Tickets::new(&client);
+    let layout = PackedLayout::new(n, Profile::Auto).unwrap();
+    assert_eq!(
+        (layout.stream_symbols(), layout.block_values()),
+        (128, 4096)
+    );
+    let mut operands = values(n, 9);
+    // One exponent of a bit, and 64 of seven bits.
+    let halves = |long: usize| -> Vec<u16> {
+        let exponent = |index: usize| match index % 4096 / 2048 == long {
+            true => 32 + ((index as u32).wrapping_mul(0x9e37_79b9) >> 26),
+            false => 127,
+        };
+        (0..n)
+            .map(|index| (exponent(index) as u16) << 7 | index as u16 & 0x807f)
+            .collect()
+    };
+    // All that is left of a velocity without momentum is the gradient.
+    (operands[1], operands[2]) = (halves(0), halves(1));
+    let momentum = lct_kernels::optim::Momentum {
+        momentum: 0.0,
+        dampening: 0.0,
+        nesterov: false,
+    };
+    let rule = Sgd {
+        momentum: Some(momentum),
+        penalty: None,
+    };
+    let update = rule.update(0.02, 1, Math::Bf16, 0);
+    let dense = DenseLayout::contiguous(n);
+    let last = run(
+        &client,
+        "overtaken",
+        &update,
+        &operands,
+        dense,
+        &tickets,
+        None,
+    );
+    assert_ne!(stored(&last[1], 0), Stored::Raw);
+}
+
 #[test]
 fn records_spill() {
     let (client, n) = (client(), 50_000);
