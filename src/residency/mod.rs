@@ -24,12 +24,14 @@ mod budget;
 mod defer;
 mod growth;
 mod leaving;
+mod weighed;
 mod window;
 
 use budget::Budget;
 pub(crate) use defer::defer_evictions;
 use growth::Growth;
 use leaving::Leaving;
+use weighed::Weighed;
 use window::Window;
 
 /// A lazy backend's excess is left to the next natural break as long as it is at most one of so many parts of the most bytes
@@ -41,7 +43,7 @@ const UNKNOWN_RISE: u64 = 2;
 const LEARNED: u64 = 32;
 /// The device is asked how much room it has once one of so many parts of the most bytes that ever lived has been made.
 const ASK_PARTS: u64 = 32;
-/// The allocator is asked how many pages it holds once one of so many parts of the most bytes that ever lived has been made.
+/// It is judged how many pages the allocator holds once one of so many parts of the most bytes that ever lived has been made.
 const HELD_PARTS: u64 = 16;
 /// Free pages are many from one of so many parts of the most bytes that ever lived.
 const FREE_PARTS: u64 = 8;
@@ -74,8 +76,10 @@ pub(crate) struct Residency<B: PackedStore> {
     kept: Mutex<u64>,
     /// The most bytes that the allocator's pages were seen to hold.
     held: AtomicU64,
-    /// The allocator is asked how many pages it holds once so many bytes have been made.
+    /// It is judged how many pages the allocator holds once so many bytes have been made.
     weigh_at: AtomicU64,
+    /// What the allocator said last.
+    weighed: Mutex<Weighed>,
     /// Whether the device lacked room when it was last asked.
     short: AtomicBool,
     /// Held while tensors are packed, so that two threads never pack for the same excess.
@@ -99,6 +103,7 @@ impl<B: PackedStore> Residency<B> {
             kept: Mutex::new(0),
             held: AtomicU64::new(0),
             weigh_at: AtomicU64::new(0),
+            weighed: Mutex::default(),
             short: AtomicBool::new(false),
             evicting: Mutex::new(()),
         }
@@ -255,13 +260,20 @@ impl<B: PackedStore> Residency<B> {
         if entered < self.weigh_at.load(Relaxed).max(most / HELD_PARTS) {
             return;
         }
-        let pages = B::pages(device);
+        let managed = self.stats.managed_now();
+        let estimate = lock(&self.weighed).estimate(B::drawn(device), managed);
+        let pages = estimate.or_else(|| {
+            // Nothing is locked, as the answer takes time.
+            let pages = B::pages(device)?;
+            lock(&self.weighed).answered(pages, B::drawn(device), managed);
+            Some(pages)
+        });
         let held = pages.map_or(0, |pages| pages.held);
         self.held.fetch_max(held, Relaxed);
         // Where little of what the pages hold is managed, it is not asked more often for that.
         let next = entered + held.max(most) / HELD_PARTS;
         self.weigh_at.store(next, Relaxed);
-        if pages.is_some_and(|pages| held > most && held - pages.used > most / FREE_PARTS) {
+        if pages.is_some_and(|pages| held > most && pages.free() > most / FREE_PARTS) {
             B::tidy(device);
         }
     }

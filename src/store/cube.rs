@@ -139,6 +139,10 @@ where
         pages::room::<R>(device)
     }
 
+    fn drawn(device: &Device<Self>) -> Option<u64> {
+        pages::drawn::<R>(device)
+    }
+
     fn keep(device: &Device<Self>, bytes: u64) {
         pages::keep::<R>(device, bytes);
     }

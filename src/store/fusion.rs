@@ -209,6 +209,10 @@ where
         CubeBackend::<R, F, I, BT>::room(device)
     }
 
+    fn drawn(device: &Device<Self>) -> Option<u64> {
+        CubeBackend::<R, F, I, BT>::drawn(device)
+    }
+
     fn keep(device: &Device<Self>, bytes: u64) {
         CubeBackend::<R, F, I, BT>::keep(device, bytes);
     }

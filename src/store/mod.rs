@@ -92,6 +92,12 @@ pub struct Pages {
     pub(crate) used: u64,
 }
 
+impl Pages {
+    pub(crate) fn free(&self) -> u64 {
+        self.held.saturating_sub(self.used)
+    }
+}
+
 /// A backend whose BF16 tensors can rest in packed form.
 ///
 /// Implemented for `Flex`, `CubeBackend` and `Fusion<CubeBackend>`, and by nobody else: what a [`PackRequest`] holds is
@@ -169,6 +175,11 @@ pub trait PackedStore: Backend {
 
     /// The bytes that can still be allocated on the device, where that is known.
     fn room(_device: &Device<Self>) -> Option<u64> {
+        None
+    }
+
+    /// The bytes that the driver has given out to the whole program, where that is known without waiting.
+    fn drawn(_device: &Device<Self>) -> Option<u64> {
         None
     }
 

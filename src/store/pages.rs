@@ -110,16 +110,24 @@ mod pool {
     pub(in crate::store) fn room<R: CubeRuntime>(device: &R::CubeDevice) -> Option<u64> {
         let pool = of::<R>(device)?;
         let (free, _) = result::mem_get_info().ok()?;
-        let held = |attribute| {
-            let mut bytes = 0u64;
-            // SAFETY: the default pool lives as long as its device, and both attributes are numbers of 64 bits.
-            unsafe { result::mem_pool::get_attribute(pool, attribute, (&raw mut bytes).cast()) }
-                .ok()?;
-            Some(bytes)
-        };
-        let reserved = held(Attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)?;
-        let used = held(Attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT)?;
+        let reserved = bytes_of(pool, Attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)?;
+        let used = bytes_of(pool, Attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT)?;
         Some(free as u64 + reserved.saturating_sub(used))
+    }
+
+    /// The bytes that the pool has given out.
+    pub(in crate::store) fn drawn<R: CubeRuntime>(device: &R::CubeDevice) -> Option<u64> {
+        let pool = of::<R>(device)?;
+        bytes_of(pool, Attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT)
+    }
+
+    /// An attribute of the pool that is a number of bytes.
+    fn bytes_of(pool: CUmemoryPool, attribute: Attribute) -> Option<u64> {
+        let mut bytes = 0u64;
+        // SAFETY: the default pool lives as long as its device, and the attributes asked for are numbers of 64 bits.
+        unsafe { result::mem_pool::get_attribute(pool, attribute, (&raw mut bytes).cast()) }
+            .ok()?;
+        Some(bytes)
     }
 
     /// Lets the pool keep so many bytes, buffers in use included, when the program waits for the card. By default it returns
@@ -151,10 +159,14 @@ mod pool {
         None
     }
 
+    pub(in crate::store) fn drawn<R: CubeRuntime>(_device: &R::CubeDevice) -> Option<u64> {
+        None
+    }
+
     pub(in crate::store) fn keep<R: CubeRuntime>(_device: &R::CubeDevice, _bytes: u64) {}
 }
 
-pub(super) use pool::{keep, room};
+pub(super) use pool::{drawn, keep, room};
 
 /// Whether the runtime's allocator leaves gaps between rows of so many bytes, so that each begins at an aligned address.
 pub(super) fn pads_rows<R: CubeRuntime>(device: &R::CubeDevice, row_bytes: usize) -> bool {
