@@ -51,13 +51,16 @@ impl Plan {
     }
 }
 
-/// A weight and its states, or a granule of each. Those that the rule does not have are not used.
+/// Two neighbours: a device rounds a pair in one instruction.
+type Two = Vector<f32, Const<2>>;
+
+/// Two weights and their states. Those that the rule does not have are not used.
 #[derive(CubeType, Clone, Copy)]
-pub(crate) struct Value {
-    pub weight: f32,
-    pub first: f32,
-    pub second: f32,
-    pub most: f32,
+struct Values {
+    weight: Two,
+    first: Two,
+    second: Two,
+    most: Two,
 }
 
 /// A granule of the weight and of each state.
@@ -99,118 +102,105 @@ pub(crate) fn step_granule(
     };
     #[unroll]
     for word in 0..comptime!(GRANULE as usize / 2) {
-        let low = step(
-            Value {
-                weight: lower(old.weight[word]),
-                first: lower(old.first[word]),
-                second: lower(old.second[word]),
-                most: lower(old.most[word]),
-            },
-            lower(gradient[word]),
-            numbers,
-            plan,
-        );
-        let high = step(
-            Value {
-                weight: upper(old.weight[word]),
-                first: upper(old.first[word]),
-                second: upper(old.second[word]),
-                most: upper(old.most[word]),
-            },
-            upper(gradient[word]),
-            numbers,
-            plan,
-        );
+        let old = Values {
+            weight: open(old.weight[word]),
+            first: open(old.first[word]),
+            second: open(old.second[word]),
+            most: open(old.most[word]),
+        };
+        let stepped = step(old, open(gradient[word]), numbers, plan);
         let place = index + comptime!(word as u32 * 2);
-        new.weight[word] = pair(low.weight, high.weight, place, 0u32, numbers, plan);
+        new.weight[word] = close(stepped.weight, place, 0u32, numbers, plan);
         if comptime!(plan.chain.states() > 0) {
-            new.first[word] = pair(low.first, high.first, place, 1u32, numbers, plan);
+            new.first[word] = close(stepped.first, place, 1u32, numbers, plan);
         }
         if comptime!(plan.chain.states() > 1) {
-            new.second[word] = pair(low.second, high.second, place, 2u32, numbers, plan);
+            new.second[word] = close(stepped.second, place, 2u32, numbers, plan);
         }
         if comptime!(plan.chain.states() > 2) {
-            new.most[word] = pair(low.most, high.most, place, 3u32, numbers, plan);
+            new.most[word] = close(stepped.most, place, 3u32, numbers, plan);
         }
     }
     new
 }
 
+/// The two numbers of a pair of BF16.
 #[cube]
-fn lower(pair: u32) -> f32 {
-    f32::reinterpret(pair << 16)
-}
-
-#[cube]
-fn upper(pair: u32) -> f32 {
-    f32::reinterpret(pair & 0xffff_0000u32)
+fn open(pair: u32) -> Two {
+    let mut two = Two::empty();
+    two[0] = f32::reinterpret(pair << 16);
+    two[1] = f32::reinterpret(pair & 0xffff_0000u32);
+    two
 }
 
 /// Both numbers as BF16, the second of value `index + 1`.
 #[cube]
-fn pair(
-    low: f32,
-    high: f32,
+fn close(
+    two: Two,
     index: u32,
     #[comptime] tensor: u32,
     numbers: &Numbers,
     #[comptime] plan: Plan,
 ) -> u32 {
-    let (mut first, mut second) = (u32::reinterpret(low), u32::reinterpret(high));
     match comptime!(plan.chain.math) {
-        Math::Bf16 => {}
-        Math::F32 => {
-            first = u32::reinterpret(nearest(low, plan));
-            second = u32::reinterpret(nearest(high, plan));
-        }
+        Math::Bf16 => upper_halves(u32::reinterpret(two[0]), u32::reinterpret(two[1])),
+        Math::F32 => narrow(two, plan),
         Math::Stochastic => {
             let salt = mix(numbers.salt + comptime!(tensor.wrapping_mul(crate::optim::STRIDE)));
-            first = stochastic(low, mix(index ^ salt), plan);
-            second = stochastic(high, mix((index + 1) ^ salt), plan);
+            let first = stochastic(two[0], mix(index ^ salt));
+            let second = stochastic(two[1], mix((index + 1) ^ salt));
+            upper_halves(first, second)
         }
     }
+}
+
+#[cube]
+fn upper_halves(first: u32, second: u32) -> u32 {
     (first >> 16) | (second & 0xffff_0000u32)
 }
 
 #[cube]
-fn stochastic(x: f32, noise: u32, #[comptime] plan: Plan) -> u32 {
+fn stochastic(x: f32, noise: u32) -> u32 {
     let bits = u32::reinterpret(x);
     let finite = bits & 0x7f80_0000u32 != 0x7f80_0000u32;
-    select(
-        finite,
-        bits + (noise & 0xffff),
-        u32::reinterpret(nearest(x, plan)),
-    )
+    select(finite, bits + (noise & 0xffff), nearest(x))
 }
 
-/// The nearest number that BF16 has; every NaN becomes the same.
+/// A number's bits, rounded to the nearest that BF16 has; every NaN becomes the same.
 #[cube]
-fn nearest(x: f32, #[comptime] plan: Plan) -> f32 {
+fn nearest(x: f32) -> u32 {
+    let bits = u32::reinterpret(x);
+    let rounded = (bits + 0x7fff + ((bits >> 16) & 1)) & 0xffff_0000u32;
+    let nan = (bits & 0x7fff_ffffu32) > 0x7f80_0000u32;
+    let quiet = comptime!((QUIET_NAN as u32) << 16).runtime();
+    select(nan, quiet, rounded)
+}
+
+/// Both numbers, rounded to the nearest that BF16 has, as a pair.
+#[cube]
+fn narrow(two: Two, #[comptime] plan: Plan) -> u32 {
     if comptime!(plan.native) {
-        f32::cast_from(bf16::cast_from(x))
+        // One instruction for a pair; for a number alone it is another, which takes four times as long on an H200.
+        u32::reinterpret(Vector::<bf16, Const<2>>::cast_from(two))
     } else {
-        let bits = u32::reinterpret(x);
-        let rounded = (bits + 0x7fff + ((bits >> 16) & 1)) & 0xffff_0000u32;
-        let nan = (bits & 0x7fff_ffffu32) > 0x7f80_0000u32;
-        let quiet = comptime!((QUIET_NAN as u32) << 16).runtime();
-        f32::reinterpret(select(nan, quiet, rounded))
+        upper_halves(nearest(two[0]), nearest(two[1]))
     }
 }
 
 /// What an operation of the chain gives.
 #[cube]
-fn round(x: f32, #[comptime] plan: Plan) -> f32 {
+fn round(two: Two, #[comptime] plan: Plan) -> Two {
     if comptime!(plan.rounds()) {
-        nearest(x, plan)
+        open(narrow(two, plan))
     } else {
-        x
+        two
     }
 }
 
-/// The step for one value.
+/// The step for two values.
 #[cube]
-fn step(old: Value, gradient: f32, s: &Numbers, #[comptime] plan: Plan) -> Value {
-    let mut new = Value {
+fn step(old: Values, gradient: Two, s: &Numbers, #[comptime] plan: Plan) -> Values {
+    let mut new = Values {
         weight: old.weight,
         first: old.first,
         second: old.second,
@@ -218,7 +208,7 @@ fn step(old: Value, gradient: f32, s: &Numbers, #[comptime] plan: Plan) -> Value
     };
     let mut gradient = gradient;
     if comptime!(plan.coupled()) {
-        gradient = round(round(old.weight * s.decay, plan) + gradient, plan);
+        gradient = round(round(old.weight * both(s.decay), plan) + gradient, plan);
     }
     let mut direction = gradient;
     match comptime!(plan.chain.rule) {
@@ -226,13 +216,13 @@ fn step(old: Value, gradient: f32, s: &Numbers, #[comptime] plan: Plan) -> Value
         Rule::Momentum { .. } => {
             let mut velocity = gradient;
             if comptime!(plan.chain.known > 0) {
-                let fresh = round(gradient * s.fresh, plan);
-                velocity = round(fresh + round(old.first * s.keep, plan), plan);
+                let fresh = round(gradient * both(s.fresh), plan);
+                velocity = round(fresh + round(old.first * both(s.keep), plan), plan);
             }
             new.first = velocity;
             direction = velocity;
             if comptime!(plan.nesterov()) {
-                direction = round(round(velocity * s.keep, plan) + gradient, plan);
+                direction = round(round(velocity * both(s.keep), plan) + gradient, plan);
             }
         }
         Rule::Adam { .. } | Rule::AdamW { .. } => {
@@ -246,12 +236,12 @@ fn step(old: Value, gradient: f32, s: &Numbers, #[comptime] plan: Plan) -> Value
             }
             let mut above = new.first;
             if comptime!(plan.adam()) {
-                above = round(above * s.correct, plan);
+                above = round(above * both(s.correct), plan);
             } else {
-                above = round(above / s.correct, plan);
-                below = round(below / s.correct_2, plan);
+                above = round(above / both(s.correct), plan);
+                below = round(below / both(s.correct_2), plan);
             }
-            below = round(round(below.sqrt(), plan) + s.epsilon, plan);
+            below = round(round(below.sqrt(), plan) + both(s.epsilon), plan);
             direction = round(above / below, plan);
         }
     }
@@ -259,32 +249,46 @@ fn step(old: Value, gradient: f32, s: &Numbers, #[comptime] plan: Plan) -> Value
     match comptime!(plan.chain.decay) {
         Decay::None | Decay::Coupled => {}
         Decay::Decoupled => {
-            weight = round(weight * s.decay, plan);
+            weight = round(weight * both(s.decay), plan);
         }
         Decay::Cautious => {
-            let agree = (weight >= 0.0) == (new.first >= 0.0);
-            let part = select(agree, round(weight * s.decay, plan), 0.0f32);
+            let decay = round(weight * both(s.decay), plan);
+            let mut part = Two::empty();
+            #[unroll]
+            for one in 0..2usize {
+                let agree = (weight[one] >= 0.0) == (new.first[one] >= 0.0);
+                part[one] = select(agree, decay[one], 0.0f32);
+            }
             weight = round(weight - part, plan);
         }
     }
-    new.weight = round(weight - round(direction * s.rate, plan), plan);
+    new.weight = round(weight - round(direction * both(s.rate), plan), plan);
     new
 }
 
-/// The value with its new moments.
 #[cube]
-fn moments(old: Value, gradient: f32, s: &Numbers, #[comptime] plan: Plan) -> Value {
-    let mut first = round(gradient * s.fresh, plan);
-    let mut second = round(round(gradient * gradient, plan) * s.fresh_2, plan);
+fn both(number: f32) -> Two {
+    Two::new(number)
+}
+
+/// The values with their new moments.
+#[cube]
+fn moments(old: Values, gradient: Two, s: &Numbers, #[comptime] plan: Plan) -> Values {
+    let mut first = round(gradient * both(s.fresh), plan);
+    let mut second = round(round(gradient * gradient, plan) * both(s.fresh_2), plan);
     if comptime!(plan.chain.known > 0) {
-        first = round(round(old.first * s.keep, plan) + first, plan);
-        second = round(round(old.second * s.keep_2, plan) + second, plan);
+        first = round(round(old.first * both(s.keep), plan) + first, plan);
+        second = round(round(old.second * both(s.keep_2), plan) + second, plan);
     }
     let mut most = second;
     if comptime!(plan.chain.known == 3) {
-        most = select(old.most < second, second, old.most);
+        #[unroll]
+        for one in 0..2usize {
+            let larger = old.most[one] < second[one];
+            most[one] = select(larger, second[one], old.most[one]);
+        }
     }
-    Value {
+    Values {
         weight: old.weight,
         first,
         second,
