@@ -18,10 +18,11 @@ pub fn encode_to_host<R: Runtime>(
     config: &CodecConfig,
 ) -> Result<Packed, LaunchError> {
     let layout = PackedLayout::new(dense.values(), config.profile)?;
-    // Zeros, as an encode leaves what it does not need as it was, and old memory is nobody's to see or to save.
-    let blank = vec![0; layout.blob_bytes() as usize];
-    let blob = client.create_from_slice(&blank);
-    let spill = client.empty((layout.spill_bound_bytes() as usize).max(4));
+    // An encode leaves what it does not need as it was, in the spill too: places of a record that would lie across the blob's end.
+    // Old memory is nobody's to see or to save.
+    let blank = |bytes: u64| client.create_from_slice(&vec![0; bytes as usize]);
+    let blob = blank(layout.blob_bytes());
+    let spill = blank(layout.spill_bound_bytes().max(4));
     let tickets = Tickets::new(client);
     let (to, rest) = (blob.clone(), spill.clone());
     encode(
