@@ -180,7 +180,7 @@ fn nearest(x: f32) -> u32 {
 #[cube]
 fn narrow(two: Two, #[comptime] plan: Plan) -> u32 {
     if comptime!(plan.native) {
-        // One instruction for a pair; for a number alone it is another, which takes four times as long on an H200.
+        // One instruction for both.
         u32::reinterpret(Vector::<bf16, Const<2>>::cast_from(two))
     } else {
         upper_halves(nearest(two[0]), nearest(two[1]))
