@@ -8,7 +8,7 @@
 use cubecl::prelude::*;
 
 use super::codebook::{Choice, choose};
-use super::codes::{Code, Lengths};
+use super::codes::Lengths;
 use super::dense::{Access, Granule, Rows, granule_address, load};
 use super::geometry::{
     Block, Geometry, block_at, block_count, granule_index, granule_offset, granule_values,
@@ -20,7 +20,7 @@ use super::plane::{PlanePair, split};
 use super::record::{NOTES, Record, place_record, write_rows};
 use super::team::{Means, sync_team};
 use super::tickets::{PLACES, TAKEN, is_last_cube};
-use super::writer::{Writer, code_length};
+use super::writer::Writer;
 use crate::header::DIRECTORY_WORD;
 use crate::layout::{ENTRY_WORDS, GRANULE, STREAMS};
 
@@ -218,15 +218,7 @@ fn any_block(
                 if count == GRANULE {
                     writer.granule(granule, codes, means);
                 } else {
-                    #[unroll]
-                    for symbol in 0..GRANULE {
-                        if symbol < count {
-                            let pair = granule[comptime!((symbol / 2) as usize)];
-                            let exponent = (pair >> comptime!(symbol % 2 * 16 + 7)) & 0xff;
-                            let code = codes[exponent as usize];
-                            writer.push(code & comptime!(Code::BITS), code_length(code), means);
-                        }
-                    }
+                    writer.values(granule, count, codes, means);
                 }
             }
             ahead[slot as usize] = load_row(

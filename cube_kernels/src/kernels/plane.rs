@@ -27,6 +27,15 @@ fn plane_word(first: u32, second: u32) -> u32 {
     (low & 0x00ff_00ffu32) | (high & !0x00ff_00ffu32)
 }
 
+/// The second of two rows in place of the first.
+#[cube]
+pub(crate) fn second_row(bytes: PlanePair) -> PlanePair {
+    let mut rest = PlanePair::empty();
+    rest[0] = bytes[2];
+    rest[1] = bytes[3];
+    rest
+}
+
 /// Adds signs and fractions, of the pair's first or second row, to entries' exponents.
 #[cube]
 pub(crate) fn merge(exponents: Granule, plane: PlanePair, #[comptime] row: u32) -> Granule {

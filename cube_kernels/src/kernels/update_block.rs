@@ -6,17 +6,16 @@
 
 use cubecl::prelude::*;
 
-use super::codes::Code;
 use super::dense::{Access, Granule, Rows, load};
 use super::feed::Feed;
 use super::geometry::{Block, Geometry, granule_offset, granule_values, plane_index};
-use super::plane::{PlanePair, merge, split};
+use super::plane::{PlanePair, merge, second_row, split};
 use super::reader::{Reader, granules};
 use super::source::{Source, load_entry, source};
 use super::stage::{stage, staged_rows};
 use super::step::{Granules, Numbers, Plan, step_granule};
 use super::team::Means;
-use super::writer::{Writer, code_length};
+use super::writer::Writer;
 use crate::header::CAPACITY_WORD;
 use crate::layout::{GRANULE, STREAMS};
 
@@ -139,10 +138,7 @@ pub(crate) fn whole_block(
                 #[unroll]
                 for tensor in 0..tensors {
                     if second {
-                        let mut rest = PlanePair::empty();
-                        rest[0] = bytes[tensor][2];
-                        rest[1] = bytes[tensor][3];
-                        bytes[tensor] = rest;
+                        bytes[tensor] = second_row(bytes[tensor]);
                     } else {
                         bytes[tensor] = coming[tensor];
                         let after = select(row + 2 < comptime!(geometry.rows()), row + 2, row);
@@ -339,10 +335,7 @@ pub(crate) fn any_block(
         #[unroll]
         for tensor in 0..tensors {
             if second {
-                let mut rest = PlanePair::empty();
-                rest[0] = bytes[tensor][2];
-                rest[1] = bytes[tensor][3];
-                bytes[tensor] = rest;
+                bytes[tensor] = second_row(bytes[tensor]);
             } else {
                 let plane = old.plane.index(tensor);
                 bytes[tensor] = plane[place as usize];
@@ -365,7 +358,9 @@ pub(crate) fn any_block(
                         plane[place as usize] = split(granule, Granule::empty());
                     }
                 }
-                code(writers.index(tensor), granule, codes[tensor], count, means);
+                writers
+                    .index(tensor)
+                    .values(granule, count, codes.index(tensor), means);
             } else if raw & comptime!(1u32 << tensor as u32) != 0 {
                 let capacity = *capacities.index(tensor);
                 let at = raw_at[tensor];
@@ -390,25 +385,5 @@ fn write_raw(target: &mut Array<u32>, granule: Granule, at: u32, stream: u32, ro
         let low = ((first >> 7) & 0xff) | ((first >> 15) & 0xff00);
         let high = ((second >> 7) & 0xff) | ((second >> 15) & 0xff00);
         target[(at + (row * 2 + half) * STREAMS + stream) as usize] = low | (high << 16);
-    }
-}
-
-/// Codes a granule's first `count` values.
-#[cube]
-fn code(
-    writer: &Writer,
-    granule: Granule,
-    codes: SharedMemory<u32>,
-    count: u32,
-    #[comptime] means: Means,
-) {
-    #[unroll]
-    for symbol in 0..GRANULE {
-        if symbol < count {
-            let pair = granule[comptime!((symbol / 2) as usize)];
-            let exponent = (pair >> comptime!(symbol % 2 * 16 + 7)) & 0xff;
-            let code = codes[exponent as usize];
-            writer.push(code & comptime!(Code::BITS), code_length(code), means);
-        }
     }
 }

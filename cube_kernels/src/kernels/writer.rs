@@ -7,6 +7,7 @@ use super::codes::Code;
 use super::dense::Granule;
 use super::geometry::Geometry;
 use super::team::Means;
+use crate::layout::GRANULE;
 
 /// A stream being written into a column of shared memory.
 #[derive(CubeType)]
@@ -79,6 +80,25 @@ impl Writer {
         }
     }
 
+    /// Codes the exponents of a granule's first `count` values.
+    pub(crate) fn values(
+        &self,
+        granule: Granule,
+        count: u32,
+        codes: &SharedMemory<u32>,
+        #[comptime] means: Means,
+    ) {
+        #[unroll]
+        for symbol in 0..GRANULE {
+            if symbol < count {
+                let pair = granule[comptime!((symbol / 2) as usize)];
+                let exponent = (pair >> comptime!(symbol % 2 * 16 + 7)) & 0xff;
+                let code = codes[exponent as usize];
+                self.push(code & comptime!(Code::BITS), code_length(code), means);
+            }
+        }
+    }
+
     /// Appends four codes, at once if they take at most 32 bits.
     fn four(&self, a: u32, b: u32, c: u32, d: u32, #[comptime] means: Means) {
         let sum = a + b + (c + d);
@@ -102,7 +122,7 @@ impl Writer {
     }
 
     /// Appends 1 to 32 bits.
-    pub(crate) fn push(&self, code: u32, length: u32, #[comptime] means: Means) {
+    fn push(&self, code: u32, length: u32, #[comptime] means: Means) {
         let bits = self.bits.read();
         let pending = self.pending.read();
         let unused = 32 - length;
@@ -141,6 +161,6 @@ impl Writer {
 
 /// The number of bits of a code, or of up to eight.
 #[cube]
-pub(crate) fn code_length(codes: u32) -> u32 {
+fn code_length(codes: u32) -> u32 {
     (codes >> comptime!(Code::LENGTH_SHIFT)) & 0xff
 }
