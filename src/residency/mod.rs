@@ -17,7 +17,7 @@ use crate::error::ConfigError;
 use crate::lock::lock;
 use crate::per_device;
 use crate::report::Stats;
-use crate::store::{PackRequest, PackedStore};
+use crate::store::{PackRequest, PackedStore, Pages};
 use crate::tensor::{Held, Storage};
 
 mod budget;
@@ -260,22 +260,29 @@ impl<B: PackedStore> Residency<B> {
         if entered < self.weigh_at.load(Relaxed).max(most / HELD_PARTS) {
             return;
         }
-        let managed = self.stats.managed_now();
-        let estimate = lock(&self.weighed).estimate(B::drawn(device), managed);
-        let pages = estimate.or_else(|| {
-            // Nothing is locked, as the answer takes time.
-            let pages = B::pages(device)?;
-            lock(&self.weighed).answered(pages, B::drawn(device), managed);
-            Some(pages)
-        });
+        let many = |pages: &Pages| pages.held > most && pages.free() > most / FREE_PARTS;
+        let (drawn, managed) = (B::drawn(device), self.stats.managed_now());
+        let estimate = lock(&self.weighed).estimate(drawn, managed);
+        // An estimate takes what is not managed, if it was made since, for free pages: so the allocator has the last word.
+        let pages = estimate
+            .filter(|pages| !many(pages))
+            .or_else(|| self.ask_pages(device));
         let held = pages.map_or(0, |pages| pages.held);
         self.held.fetch_max(held, Relaxed);
         // Where little of what the pages hold is managed, it is not asked more often for that.
         let next = entered + held.max(most) / HELD_PARTS;
         self.weigh_at.store(next, Relaxed);
-        if pages.is_some_and(|pages| held > most && pages.free() > most / FREE_PARTS) {
+        if pages.is_some_and(|pages| many(&pages)) {
             B::tidy(device);
         }
+    }
+
+    /// The pages that the allocator says it holds, and waits to say. Nothing is locked meanwhile.
+    fn ask_pages(&self, device: &Device<B>) -> Option<Pages> {
+        let pages = B::pages(device)?;
+        let (drawn, managed) = (B::drawn(device), self.stats.managed_now());
+        lock(&self.weighed).answered(pages, drawn, managed);
+        Some(pages)
     }
 
     fn window(&self) -> MutexGuard<'_, Window<B>> {

@@ -1,13 +1,15 @@
 //! How many pages the allocator holds.
 //!
 //! Asking it takes as long as all that was asked of it before. The driver says at once what it has given out, to all threads,
-//! and the books say what is managed; both change by what the allocator's pages and their use change by. So the allocator is
-//! asked seldom, and in between its last answer is brought up to date.
+//! and the books say what is managed; both change by what the allocator's pages and their use change by, if nobody makes what
+//! is not managed meanwhile. So the allocator is asked seldom, and in between its last answer is brought up to date.
+
+use std::thread::{self, ThreadId};
 
 use crate::store::Pages;
 
-/// The allocator is asked once in so many times.
-const EXACT_EVERY: u32 = 16;
+/// Estimates between two answers.
+const ESTIMATES: u32 = 15;
 
 /// The allocator's last answer.
 #[derive(Debug, Default)]
@@ -19,6 +21,8 @@ pub(super) struct Weighed {
 
 #[derive(Debug, Clone, Copy)]
 struct Known {
+    /// Whose pages they are: each thread has its own.
+    thread: ThreadId,
     pages: Pages,
     /// What the driver had given out then.
     drawn: u64,
@@ -37,10 +41,13 @@ impl Known {
 }
 
 impl Weighed {
-    /// The pages that the allocator holds now, as far as its last answer tells. `drawn` bytes are given out by the driver now, and
-    /// `managed` are counted by the books. `None` if the allocator is to be asked.
+    /// The pages that the allocator holds for this thread now, as far as its last answer tells. `drawn` bytes are given out by the
+    /// driver now, and `managed` are counted by the books. `None` if the allocator is to be asked.
     pub(super) fn estimate(&mut self, drawn: Option<u64>, managed: u64) -> Option<Pages> {
-        let known = self.known.filter(|_| self.estimates < EXACT_EVERY)?;
+        let known = self.known?;
+        if known.thread != thread::current().id() || self.estimates == ESTIMATES {
+            return None;
+        }
         self.estimates += 1;
         Some(known.now(drawn?, managed))
     }
@@ -49,6 +56,7 @@ impl Weighed {
     pub(super) fn answered(&mut self, pages: Pages, drawn: Option<u64>, managed: u64) {
         self.estimates = 0;
         self.known = drawn.map(|drawn| Known {
+            thread: thread::current().id(),
             pages,
             drawn,
             managed,
@@ -63,6 +71,7 @@ mod tests {
     #[test]
     fn an_answer_is_brought_up_to_date() {
         let known = Known {
+            thread: thread::current().id(),
             pages: Pages {
                 held: 1000,
                 used: 700,
@@ -86,7 +95,15 @@ mod tests {
         assert!(weighed.estimate(Some(1000), 700).is_none());
         weighed.answered(pages, Some(1000), 700);
         let estimates = (0..100).take_while(|_| weighed.estimate(Some(1100), 700).is_some());
-        assert_eq!(estimates.count(), EXACT_EVERY as usize);
+        assert_eq!(estimates.count(), ESTIMATES as usize);
+        // Another thread's pages are others.
+        weighed.answered(pages, Some(1000), 700);
+        let elsewhere = thread::scope(|scope| {
+            let other = scope.spawn(|| weighed.estimate(Some(1100), 700).is_some());
+            other.join().unwrap()
+        });
+        assert!(!elsewhere);
+        assert!(weighed.estimate(Some(1100), 700).is_some());
         // Where the driver does not tell, it is asked each time.
         weighed.answered(pages, None, 700);
         assert!(weighed.estimate(None, 700).is_none());

@@ -1,4 +1,5 @@
-//! A stream being read from where it lies, without being staged: shared memory is for what is written at the same time.
+//! A stream being read from where it lies, without being staged: an update's blocks that are not whole or raw, and those whose
+//! new words would overtake the old ones.
 
 use cubecl::prelude::*;
 

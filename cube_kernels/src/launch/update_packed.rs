@@ -33,7 +33,7 @@ const FORM_BINDINGS: u32 = 4;
 const OTHER_BINDINGS: u32 = 4;
 /// Cubes that find registers on an H200's multiprocessor.
 const RESIDENT: u32 = 2;
-/// Units of a cube for three tensors, of which each takes so many registers that only one cube of 256 finds them.
+/// Units of a cube for three tensors, of whose teams shared memory has room for one cube only: 12 teams, as registers allow.
 const THREE_UNITS: u32 = 384;
 
 /// A packed tensor on the device.

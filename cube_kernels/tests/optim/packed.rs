@@ -242,6 +242,19 @@ fn new_words_overtake_the_old_ones() {
     assert_ne!(stored(&last[1], 0), Stored::Raw);
 }
 
+/// So many blocks that all of a cube's teams work, and take them as they come.
+#[test]
+#[ignore = "8 Mi values, for a card"]
+fn many_blocks_have_the_bits_of_the_host() {
+    let (client, n) = (client(), 8 << 20);
+    let tickets = Tickets::new(&client);
+    let dense = DenseLayout::contiguous(n);
+    for (name, update) in later(Math::Bf16) {
+        let operands = values(n, 10);
+        run(&client, &name, &update, &operands, dense, &tickets, None);
+    }
+}
+
 #[test]
 fn records_spill() {
     let (client, n) = (client(), 50_000);
