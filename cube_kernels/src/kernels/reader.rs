@@ -131,11 +131,7 @@ impl Reader {
             self.refill_for(pair, means);
             let bits = self.window.peek(means);
             let entry = self.entry(entries, bits);
-            granule[pair] = if is_pair(entry) {
-                self.take_pair(entry)
-            } else {
-                self.take_two(entry, bits, entries, means)
-            };
+            granule[pair] = self.take(entry, bits, entries, means);
         }
         granule
     }
@@ -153,16 +149,20 @@ impl Reader {
         entry
     }
 
-    /// Two exponents, of which `entry` has the first one at most.
-    fn take_two(
+    /// Two exponents, of which `entry` may have the first one only.
+    fn take(
         &self,
         entry: u32,
         bits: u32,
         entries: &SharedMemory<u32>,
         #[comptime] means: Means,
     ) -> u32 {
-        let first = self.window.first(entry, bits);
-        first | (self.symbol(entries, means) << 16)
+        if is_pair(entry) {
+            self.take_pair(entry)
+        } else {
+            let first = self.window.first(entry, bits);
+            first | (self.symbol(entries, means) << 16)
+        }
     }
 }
 
@@ -204,11 +204,7 @@ pub(crate) fn granules(
             for stream in 0..streams {
                 let (reader, entry) = (readers.index(stream), entries[stream]);
                 let mut granule = granules[stream];
-                granule[pair] = if is_pair(entry) {
-                    reader.take_pair(entry)
-                } else {
-                    reader.take_two(entry, bits[stream], tables.index(stream), means)
-                };
+                granule[pair] = reader.take(entry, bits[stream], tables.index(stream), means);
                 granules[stream] = granule;
             }
         }

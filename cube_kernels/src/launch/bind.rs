@@ -243,6 +243,18 @@ pub(super) struct Needs {
     pub resident: u32,
 }
 
+impl Needs {
+    /// Those of cubes of [`UNITS`] units.
+    pub(super) fn usual(tables: usize, team: usize, resident: u32) -> Self {
+        Self {
+            tables,
+            team,
+            units: UNITS,
+            resident,
+        }
+    }
+}
+
 impl Cubes {
     /// Cubes with as many teams as find room.
     pub(super) fn new<R: Runtime>(

@@ -8,7 +8,6 @@ use super::bind::{
     BUFFER_ALIGNMENT, Blob, Cubes, Dense, DenseLayout, Needs, bind, check_buffer, has_u64,
 };
 use crate::PackedLayout;
-use crate::kernels::UNITS;
 use crate::kernels::decode::{self as kernel, STAGED_ROWS};
 use crate::kernels::geometry::Geometry;
 use crate::layout::STREAMS;
@@ -68,12 +67,7 @@ pub(super) fn decode_with<R: Runtime>(
     }
     let geometry = Geometry::from(layout);
     let team_bytes = (4 * STAGED_ROWS * STREAMS) as usize;
-    let needs = Needs {
-        tables: TABLE_BYTES,
-        team: team_bytes,
-        units: UNITS,
-        resident: RESIDENT,
-    };
+    let needs = Needs::usual(TABLE_BYTES, team_bytes, RESIDENT);
     let cubes = Cubes::new(client, &needs, has_u64)?;
 
     let (grid, teams) = cubes.grid(client, layout.blocks());

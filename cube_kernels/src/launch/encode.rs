@@ -10,7 +10,6 @@ use super::bind::{
     BUFFER_ALIGNMENT, Blob, Cubes, Dense, DenseLayout, Needs, bind, check_buffer, has_u64,
 };
 use crate::codebook::templates;
-use crate::kernels::UNITS;
 use crate::kernels::codebook::Choice;
 use crate::kernels::encode as kernel;
 use crate::kernels::geometry::Geometry;
@@ -126,12 +125,7 @@ pub(super) fn encode_with<R: Runtime>(
         end: range.end,
     };
     let team_bytes = (4 * layout.max_stream_words() * STREAMS) as usize + (4 * NOTES) as usize;
-    let needs = Needs {
-        tables: TABLE_BYTES,
-        team: team_bytes,
-        units: UNITS,
-        resident: RESIDENT,
-    };
+    let needs = Needs::usual(TABLE_BYTES, team_bytes, RESIDENT);
     let cubes = Cubes::new(client, &needs, has_u64)?;
     if layout.blocks() == 0 {
         // SAFETY: the head has at least 64 words, and the kernel checks its length.
