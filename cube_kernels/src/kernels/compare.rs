@@ -28,6 +28,7 @@ pub(crate) fn compare(
     row_length: u32,
     row_pitch: u32,
     #[comptime] access: Access,
+    #[comptime] _revision: u32,
 ) {
     let rows = Rows {
         length: row_length,

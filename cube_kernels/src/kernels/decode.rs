@@ -43,6 +43,7 @@ pub(crate) fn decode(
     #[comptime] geometry: Geometry,
     #[comptime] access: Access,
     #[comptime] means: Means,
+    #[comptime] _revision: u32,
 ) {
     let rows = Rows {
         length: row_length,

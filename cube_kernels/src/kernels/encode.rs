@@ -54,6 +54,7 @@ pub(crate) fn encode(
     #[comptime] choice: Choice,
     #[comptime] access: Access,
     #[comptime] means: Means,
+    #[comptime] _revision: u32,
 ) {
     let rows = Rows {
         length: row_length,

@@ -16,6 +16,7 @@ pub(crate) fn gelu<F: Float>(
     vectors: u32,
     root_of_two: f32,
     two: f32,
+    #[comptime] _revision: u32,
 ) {
     let root_of_two = Vector::<F, Const<8>>::new(F::cast_from(root_of_two));
     let two = Vector::<F, Const<8>>::new(F::cast_from(two));

@@ -70,6 +70,7 @@ pub(crate) fn encode_nothing(
     serial: u32,
     #[comptime] profile: u32,
     #[comptime] geometry: Geometry,
+    #[comptime] _revision: u32,
 ) {
     let place = UNIT_POS as usize;
     if place < head.len() {

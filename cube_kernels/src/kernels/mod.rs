@@ -40,5 +40,39 @@ pub(crate) mod update_block;
 pub(crate) mod update_packed;
 mod writer;
 
+/// A constant of every kernel that is launched. CubeCL keeps compiled kernels from run to run, and knows them by their names
+/// and constants alone: one of other sources must not be taken for this version's. `build.rs` hashes the sources.
+pub(crate) const REVISION: u32 = parsed(env!("LCT_KERNELS_REVISION"));
+
+const fn parsed(digits: &str) -> u32 {
+    match u32::from_str_radix(digits, 10) {
+        Ok(number) => number,
+        Err(_) => panic!("the revision is a decimal number of 32 bits"),
+    }
+}
+
 /// Units in most cubes: one for each exponent.
 pub(crate) const UNITS: u32 = 256;
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    #[test]
+    fn every_kernel_has_the_revision_among_its_constants() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/kernels");
+        let mut kernels = 0;
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let source = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+            for kernel in source.split("\n#[cube(launch").skip(1) {
+                let (signature, _) = kernel.split_once("\n) {").unwrap();
+                assert!(
+                    signature.ends_with("\n    #[comptime] _revision: u32,"),
+                    "{signature}"
+                );
+                kernels += 1;
+            }
+        }
+        assert_eq!(kernels, 8);
+    }
+}

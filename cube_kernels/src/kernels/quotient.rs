@@ -15,6 +15,7 @@ pub(crate) fn quotient<F: Float>(
     output: &mut Array<Vector<F, Const<8>>>,
     vectors: u32,
     row_vectors: u32,
+    #[comptime] _revision: u32,
 ) {
     let mut index = ABSOLUTE_POS as u32;
     while index < vectors {

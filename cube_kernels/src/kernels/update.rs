@@ -24,6 +24,7 @@ pub(crate) fn update(
     numbers: &Numbers,
     #[comptime] plan: Plan,
     #[comptime] access: Access,
+    #[comptime] _revision: u32,
 ) {
     let rows = Rows {
         length: row_length,

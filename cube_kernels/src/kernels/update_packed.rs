@@ -44,6 +44,7 @@ pub(crate) fn update_packed(
     #[comptime] plan: Plan,
     #[comptime] access: Access,
     #[comptime] means: Means,
+    #[comptime] _revision: u32,
 ) {
     let tensors = comptime!(1 + plan.chain.states());
     let team = UNIT_POS / STREAMS;

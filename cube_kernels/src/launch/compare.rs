@@ -5,6 +5,7 @@ use cubecl::server::Handle;
 
 use super::LaunchError;
 use super::bind::{Dense, DenseLayout, bind};
+use crate::kernels::REVISION;
 use crate::kernels::UNITS;
 use crate::kernels::compare::{self as kernel, COUNT, FIRST, RAN, VERDICT_WORDS};
 use crate::layout::GRANULE;
@@ -55,6 +56,7 @@ pub fn compare<R: Runtime>(
             left.row_len,
             left.row_pitch,
             access,
+            REVISION,
         );
     }
     Ok(verdict)

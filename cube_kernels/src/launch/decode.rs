@@ -8,6 +8,7 @@ use super::bind::{
     BUFFER_ALIGNMENT, Blob, Cubes, Dense, DenseLayout, Needs, bind, check_buffer, has_u64,
 };
 use crate::PackedLayout;
+use crate::kernels::REVISION;
 use crate::kernels::decode::{self as kernel, STAGED_ROWS};
 use crate::kernels::geometry::Geometry;
 use crate::layout::STREAMS;
@@ -91,6 +92,7 @@ pub(super) fn decode_with<R: Runtime>(
             geometry,
             output.access,
             cubes.means,
+            REVISION,
         );
     }
     Ok(())

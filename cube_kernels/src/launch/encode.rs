@@ -10,6 +10,7 @@ use super::bind::{
     BUFFER_ALIGNMENT, Blob, Cubes, Dense, DenseLayout, Needs, bind, check_buffer, has_u64,
 };
 use crate::codebook::templates;
+use crate::kernels::REVISION;
 use crate::kernels::codebook::Choice;
 use crate::kernels::encode as kernel;
 use crate::kernels::geometry::Geometry;
@@ -138,6 +139,7 @@ pub(super) fn encode_with<R: Runtime>(
                 serial,
                 profile,
                 geometry,
+                REVISION,
             );
         }
         return Ok(serial);
@@ -168,6 +170,7 @@ pub(super) fn encode_with<R: Runtime>(
             choice,
             input.access,
             cubes.means,
+            REVISION,
         );
     }
     Ok(serial)

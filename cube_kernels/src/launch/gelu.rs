@@ -5,6 +5,7 @@ use cubecl::server::Handle;
 
 use super::LaunchError;
 use super::bind::{check_buffer, elementwise};
+use crate::kernels::REVISION;
 use crate::kernels::gelu::{self as kernel, WIDTH};
 
 /// Whether [`gelu`] can compute so many values.
@@ -48,6 +49,7 @@ pub fn gelu<R: Runtime, F: Float + CubeElement>(
             vectors as u32,
             std::f32::consts::SQRT_2,
             2.0,
+            REVISION,
         );
     }
     Ok(())

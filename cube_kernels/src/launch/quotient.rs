@@ -5,6 +5,7 @@ use cubecl::server::Handle;
 
 use super::LaunchError;
 use super::bind::{check_buffer, elementwise};
+use crate::kernels::REVISION;
 use crate::kernels::quotient::{self as kernel, WIDTH};
 
 /// Whether [`quotient`] can divide rows of so many values.
@@ -55,6 +56,7 @@ pub fn quotient<R: Runtime, F: Float + CubeElement>(
             ArrayArg::from_raw_parts(output, vectors),
             vectors as u32,
             (row_len / WIDTH) as u32,
+            REVISION,
         );
     }
     Ok(())

@@ -7,6 +7,7 @@ use cubecl::server::Handle;
 
 use super::LaunchError;
 use super::bind::{Dense, DenseLayout};
+use crate::kernels::REVISION;
 use crate::kernels::UNITS;
 use crate::kernels::dense::Access;
 use crate::kernels::step::{NumbersLaunch, Plan};
@@ -93,6 +94,7 @@ pub fn update<R: Runtime>(
                 native: converts_bf16(client),
             },
             access,
+            REVISION,
         );
     }
     Ok(())

@@ -10,6 +10,7 @@ use super::bind::{
 };
 use super::encode::{Tickets, next_serial};
 use super::update::{converts_bf16, numbers};
+use crate::kernels::REVISION;
 use crate::kernels::UNITS;
 use crate::kernels::codes::entry_words;
 use crate::kernels::geometry::Geometry;
@@ -191,6 +192,7 @@ pub(super) fn update_packed_with<R: Runtime>(
             },
             gradient.access,
             cubes.means,
+            REVISION,
         );
     }
     Ok(serial)
