@@ -37,8 +37,11 @@ type Handles<R> = HandleContainer<FusionHandle<FusionCubeRuntime<R>>>;
 
 /// The most results that are looked for as witnesses of one departure: the last ones, as most results do not live long.
 const WITNESSES: usize = 16;
-/// After so many further results it is tried again whether the tensors can leave.
-const TRY_EVERY: usize = 4;
+/// After so many results it is tried for the first time whether the tensors can leave, then after twice as many each time:
+/// an attempt takes burn-fusion's thread as long as an operation, whatever comes of it.
+const FIRST_TRY: usize = 8;
+/// In the end it is tried again after so many further results.
+const LAST_TRIES: usize = 64;
 /// Ids that a stream forgets in one operation, always the same number, so that burn-fusion needs one plan for all.
 const FORGOTTEN: usize = 64;
 
@@ -166,6 +169,24 @@ struct Departure<R: CubeRuntime> {
     results: usize,
 }
 
+impl<R: CubeRuntime> Departure<R> {
+    /// Remembers a further result. Returns whether it is time to try whether the tensors can leave.
+    fn sees(&mut self, result: TensorId) -> bool {
+        if self.witnesses.len() == WITNESSES {
+            self.witnesses.pop_front();
+        }
+        self.witnesses.push_back(result);
+        self.results += 1;
+        self.results >= FIRST_TRY && self.results.is_power_of_two()
+            || self.results.is_multiple_of(LAST_TRIES)
+    }
+
+    fn attempt(&self) -> Attempt<R> {
+        let witnesses = self.witnesses.iter().copied().collect();
+        (self.work.clone(), Some(witnesses))
+    }
+}
+
 /// What waits to leave a device's streams.
 pub(super) struct Gate<R: CubeRuntime> {
     /// The stream on which nothing is fused.
@@ -209,7 +230,7 @@ impl<R: CubeRuntime> Gate<R> {
             return;
         }
         let owner = StreamId::current();
-        let (mut tried, gone);
+        let (tried, gone): (Vec<Attempt<R>>, _);
         {
             let mut streams = lock(&self.streams);
             let Some(stream) = streams.get_mut(&owner) else {
@@ -221,18 +242,13 @@ impl<R: CubeRuntime> Gate<R> {
                 .retain(|waits| lock(&waits.work).is_some());
             let left = before - stream.departures.len();
             self.departures.fetch_sub(left, Relaxed);
-            tried = Vec::new();
+            let mut is_due = false;
             for waits in &mut stream.departures {
-                if waits.witnesses.len() == WITNESSES {
-                    waits.witnesses.pop_front();
-                }
-                waits.witnesses.push_back(result.id);
-                waits.results += 1;
-                if waits.results.is_multiple_of(TRY_EVERY) {
-                    let witnesses = waits.witnesses.iter().copied().collect();
-                    tried.push((waits.work.clone(), Some(witnesses)));
-                }
+                is_due |= waits.sees(result.id);
             }
+            // One operation does for all.
+            let departures = stream.departures.iter().filter(|_| is_due);
+            tried = departures.map(Departure::attempt).collect();
             gone = stream.gone.clone();
         }
         if !tried.is_empty() {
@@ -332,12 +348,12 @@ impl<R: CubeRuntime, B> Backend<R> for B where
 {
 }
 
-/// Departures, each with the witnesses of which one has to be there, `None` if the operation stands in the tensors' stream.
-type Tried<R> = Vec<(Arc<Mutex<Option<Tensors<R>>>>, Option<Vec<TensorId>>)>;
+/// A departure, with the witnesses of which one has to be there, `None` if the operation stands in the tensors' stream.
+type Attempt<R> = (Arc<Mutex<Option<Tensors<R>>>>, Option<Vec<TensorId>>);
 
 /// Lets tensors leave.
 struct Leave<B, R: CubeRuntime> {
-    tried: Tried<R>,
+    tried: Vec<Attempt<R>>,
     /// The stream whose tensors they are.
     owner: StreamId,
     gone: Arc<Mutex<Vec<TensorId>>>,
@@ -345,7 +361,7 @@ struct Leave<B, R: CubeRuntime> {
 }
 
 impl<B: Backend<R>, R: CubeRuntime> Leave<B, R> {
-    fn new(tried: Tried<R>, owner: StreamId, gone: Arc<Mutex<Vec<TensorId>>>) -> Self {
+    fn new(tried: Vec<Attempt<R>>, owner: StreamId, gone: Arc<Mutex<Vec<TensorId>>>) -> Self {
         Self {
             tried,
             owner,

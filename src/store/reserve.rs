@@ -2,8 +2,8 @@
 //!
 //! An encode may spill up to a bound that is known beforehand, and rarely spills anything but the first of its size. So the bound is
 //! reserved, and given back when the encode's status has been read. Statuses are read in batches: one batch gathers
-//! while the device works towards the one before. The host waits only when both are full, which also bounds how
-//! far it runs ahead of the device. Whenever the program waits for a result itself, a loss for instance, the statuses come
+//! while the device works towards those before. The host waits only when all are full, for the oldest, which also bounds
+//! how far it runs ahead of the device. Whenever the program waits for a result itself, a loss for instance, the statuses come
 //! with it: a batch on its way keeps the memory that it is read from.
 //!
 //! No lock is held while the device works, but the one of those who wait for just that.
@@ -29,6 +29,10 @@ use crate::per_device;
 /// What is known where CubeCL's thread panicked.
 pub(super) const PANICKED: &str =
     "CubeCL's thread of the device panicked; its words are on the terminal";
+
+/// Batches that share the reserve. With more of them the oldest has more likely been done when it is waited for; asking for
+/// one has its price, too.
+const BATCHES: u64 = 4;
 
 /// The most streams whose tickets are kept.
 const MOST_TICKETS: usize = 256;
@@ -60,7 +64,18 @@ struct Gathering<R: CubeRuntime> {
 struct Reading<R: CubeRuntime> {
     /// The encodes, and how many buffers each has that say how it went.
     watched: Vec<(Weak<Shared<R>>, usize)>,
+    /// Their worst case.
+    bytes: u64,
     statuses: Statuses,
+}
+
+impl<R: CubeRuntime> Default for Gathering<R> {
+    fn default() -> Self {
+        Self {
+            watched: Vec::new(),
+            bytes: 0,
+        }
+    }
 }
 
 impl<R: CubeRuntime> Reserve<R> {
@@ -68,10 +83,7 @@ impl<R: CubeRuntime> Reserve<R> {
     pub(super) fn of(device: &R::CubeDevice) -> &'static Self {
         per_device::get(device.id(), || Self {
             client: R::client(device),
-            gathering: Mutex::new(Gathering {
-                watched: Vec::new(),
-                bytes: 0,
-            }),
+            gathering: Mutex::default(),
             reading: Mutex::default(),
             waiting: Mutex::default(),
             error: Mutex::default(),
@@ -96,17 +108,18 @@ impl<R: CubeRuntime> Reserve<R> {
         lock(&self.predictions)
     }
 
-    /// Makes room for `bytes` more of worst-case spill, within `limit` for both batches.
+    /// Makes room for `bytes` more of worst-case spill, within `limit` for all batches.
     ///
     /// A single encode that needs more than the limit gets it when no other is outstanding.
     pub(super) fn make_room(&'static self, bytes: u64, limit: u64) {
-        if lock(&self.gathering).bytes + bytes > limit / 2 {
-            self.take();
+        if lock(&self.gathering).bytes + bytes > limit / BATCHES {
             self.ask();
-            if bytes > limit / 2 {
-                self.take();
-            }
         }
+        let outstanding = || {
+            let reading: u64 = lock(&self.reading).iter().map(|batch| batch.bytes).sum();
+            reading + lock(&self.gathering).bytes
+        };
+        while outstanding() + bytes > limit && self.take_oldest() {}
     }
 
     /// Remembers an encode whose worst case of `bytes` is reserved.
@@ -128,11 +141,10 @@ impl<R: CubeRuntime> Reserve<R> {
 
     /// Asks for the statuses that gathered, without waiting for them.
     pub(super) fn ask(&'static self) {
-        let gathered = {
-            let mut gathering = lock(&self.gathering);
-            gathering.bytes = 0;
-            std::mem::take(&mut gathering.watched)
-        };
+        let Gathering {
+            watched: gathered,
+            bytes,
+        } = std::mem::take(&mut *lock(&self.gathering));
         let (mut watched, mut handles) = (Vec::new(), Vec::new());
         for encode in gathered {
             if let Some(statuses) = encode.upgrade().and_then(|shared| shared.statuses()) {
@@ -142,20 +154,28 @@ impl<R: CubeRuntime> Reserve<R> {
         }
         if !watched.is_empty() {
             let statuses = self.read(handles);
-            lock(&self.reading).push_back(Reading { watched, statuses });
+            lock(&self.reading).push_back(Reading {
+                watched,
+                bytes,
+                statuses,
+            });
         }
     }
 
     /// Takes in the statuses that are on their way.
     pub(super) fn take(&'static self) {
+        while self.take_oldest() {}
+    }
+
+    /// Takes in the statuses of the oldest batch, once it has come. Returns whether there was one.
+    fn take_oldest(&'static self) -> bool {
         let _waiting = lock(&self.waiting);
-        loop {
-            // Unlocked before the wait.
-            let Some(reading) = lock(&self.reading).pop_front() else {
-                return;
-            };
-            self.finish(reading);
-        }
+        // Unlocked before the wait.
+        let Some(reading) = lock(&self.reading).pop_front() else {
+            return false;
+        };
+        self.finish(reading);
+        true
     }
 
     /// Asks for the contents of buffers.
@@ -175,7 +195,9 @@ impl<R: CubeRuntime> Reserve<R> {
 
     /// Waits for a batch, and gives back its reserves.
     fn finish(&'static self, reading: Reading<R>) {
-        let Reading { watched, statuses } = reading;
+        let Reading {
+            watched, statuses, ..
+        } = reading;
         let _span = tracing::trace_span!("lct_settle", encodes = watched.len()).entered();
         match block_on(statuses) {
             Ok(statuses) => {
