@@ -169,6 +169,11 @@ struct Departure<R: CubeRuntime> {
     results: usize,
 }
 
+/// Whether it is tried after so many results whether tensors can leave.
+fn is_due(results: usize) -> bool {
+    results >= FIRST_TRY && results.is_power_of_two() || results.is_multiple_of(LAST_TRIES)
+}
+
 impl<R: CubeRuntime> Departure<R> {
     /// Remembers a further result. Returns whether it is time to try whether the tensors can leave.
     fn sees(&mut self, result: TensorId) -> bool {
@@ -177,8 +182,7 @@ impl<R: CubeRuntime> Departure<R> {
         }
         self.witnesses.push_back(result);
         self.results += 1;
-        self.results >= FIRST_TRY && self.results.is_power_of_two()
-            || self.results.is_multiple_of(LAST_TRIES)
+        is_due(self.results)
     }
 
     fn attempt(&self) -> Attempt<R> {
@@ -467,4 +471,15 @@ pub(super) struct Nothing;
 
 impl<R: CubeRuntime> Operation<FusionCubeRuntime<R>> for Nothing {
     fn execute(&self, _handles: &mut Handles<R>) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attempts_become_rarer_and_never_end() {
+        let due: Vec<usize> = (1..400).filter(|&results| is_due(results)).collect();
+        assert_eq!(due, [8, 16, 32, 64, 128, 192, 256, 320, 384]);
+    }
 }

@@ -314,7 +314,7 @@ pub trait PackedStore: Backend {
         None
     }
 
-    /// Asks for the encode statuses that are outstanding, if none are on their way. Waits for nothing.
+    /// Asks for the encode statuses that are outstanding. Waits for nothing.
     fn ask_statuses(_device: &Device<Self>) {}
 
     /// Takes in the encode statuses that are on their way, so that what they hold is given back: nothing to wait for, after

@@ -12,6 +12,7 @@ use std::collections::{HashMap, VecDeque};
 use std::future::{Future, ready};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use burn_backend::DeviceOps;
@@ -45,6 +46,8 @@ pub(super) struct Reserve<R: CubeRuntime> {
     gathering: Mutex<Gathering<R>>,
     /// Batches whose statuses are on their way, the oldest first.
     reading: Mutex<VecDeque<Reading<R>>>,
+    /// The worst case of all encodes whose outcome has not been taken in yet, those that were dropped meanwhile among them.
+    outstanding: AtomicU64,
     /// Held by whoever waits for statuses, and wanted by nobody else.
     waiting: Mutex<()>,
     /// The first error that came with a status.
@@ -85,6 +88,7 @@ impl<R: CubeRuntime> Reserve<R> {
             client: R::client(device),
             gathering: Mutex::default(),
             reading: Mutex::default(),
+            outstanding: AtomicU64::new(0),
             waiting: Mutex::default(),
             error: Mutex::default(),
             tickets: Mutex::default(),
@@ -115,11 +119,8 @@ impl<R: CubeRuntime> Reserve<R> {
         if lock(&self.gathering).bytes + bytes > limit / BATCHES {
             self.ask();
         }
-        let outstanding = || {
-            let reading: u64 = lock(&self.reading).iter().map(|batch| batch.bytes).sum();
-            reading + lock(&self.gathering).bytes
-        };
-        while outstanding() + bytes > limit && self.take_oldest() {}
+        let is_full = || self.outstanding.load(Relaxed) + bytes > limit;
+        while is_full() && self.take_oldest(is_full) {}
     }
 
     /// Remembers an encode whose worst case of `bytes` is reserved.
@@ -127,6 +128,7 @@ impl<R: CubeRuntime> Reserve<R> {
         let mut gathering = lock(&self.gathering);
         gathering.watched.push(Arc::downgrade(packed));
         gathering.bytes += bytes;
+        self.outstanding.fetch_add(bytes, Relaxed);
     }
 
     /// The first error of the device that came with a status, once: reading it has taken it from those who wait for results.
@@ -152,24 +154,30 @@ impl<R: CubeRuntime> Reserve<R> {
                 handles.extend(statuses);
             }
         }
-        if !watched.is_empty() {
-            let statuses = self.read(handles);
-            lock(&self.reading).push_back(Reading {
-                watched,
-                bytes,
-                statuses,
-            });
+        if watched.is_empty() {
+            self.outstanding.fetch_sub(bytes, Relaxed);
+            return;
         }
+        let statuses = self.read(handles);
+        lock(&self.reading).push_back(Reading {
+            watched,
+            bytes,
+            statuses,
+        });
     }
 
     /// Takes in the statuses that are on their way.
     pub(super) fn take(&'static self) {
-        while self.take_oldest() {}
+        while self.take_oldest(|| true) {}
     }
 
-    /// Takes in the statuses of the oldest batch, once it has come. Returns whether there was one.
-    fn take_oldest(&'static self) -> bool {
+    /// Takes in the statuses of the oldest batch once it has come, if that is still wanted when others have had theirs.
+    /// Returns whether there may be more.
+    fn take_oldest(&'static self, wanted: impl Fn() -> bool) -> bool {
         let _waiting = lock(&self.waiting);
+        if !wanted() {
+            return true;
+        }
         // Unlocked before the wait.
         let Some(reading) = lock(&self.reading).pop_front() else {
             return false;
@@ -196,7 +204,9 @@ impl<R: CubeRuntime> Reserve<R> {
     /// Waits for a batch, and gives back its reserves.
     fn finish(&'static self, reading: Reading<R>) {
         let Reading {
-            watched, statuses, ..
+            watched,
+            bytes,
+            statuses,
         } = reading;
         let _span = tracing::trace_span!("lct_settle", encodes = watched.len()).entered();
         match block_on(statuses) {
@@ -222,6 +232,7 @@ impl<R: CubeRuntime> Reserve<R> {
                 }
             }
         }
+        self.outstanding.fetch_sub(bytes, Relaxed);
     }
 
     /// Reads the status of one encode, which is lost if that is impossible.

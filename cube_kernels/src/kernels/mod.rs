@@ -58,12 +58,18 @@ pub(crate) const UNITS: u32 = 256;
 mod tests {
     use std::path::Path;
 
+    fn sources(folder: &str) -> Vec<String> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+        let entries = std::fs::read_dir(folder).unwrap();
+        entries
+            .map(|entry| std::fs::read_to_string(entry.unwrap().path()).unwrap())
+            .collect()
+    }
+
     #[test]
     fn every_kernel_has_the_revision_among_its_constants() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/kernels");
         let mut kernels = 0;
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let source = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+        for source in sources("src/kernels") {
             for kernel in source.split("\n#[cube(launch").skip(1) {
                 let (signature, _) = kernel.split_once("\n) {").unwrap();
                 assert!(
@@ -73,6 +79,11 @@ mod tests {
                 kernels += 1;
             }
         }
+        let launches: String = sources("src/launch").concat();
+        let launches: String = launches.split_whitespace().collect();
+        let count = |what| launches.matches(what).count();
         assert_eq!(kernels, 8);
+        assert_eq!(count("launch_unchecked::<"), kernels);
+        assert_eq!(count(",REVISION,);"), kernels);
     }
 }
