@@ -98,7 +98,8 @@ int cuEventSynchronize(u64 *event) { return wait_until(*event); }
 
 /* ---- Memory: pages that the system makes when they are written. ---- */
 
-static u64 used, most, allocations, releases;
+/* Of what is used, what lies outside of the pool. */
+static u64 used, outside, most, allocations, releases;
 
 static int allocate(u64 *address, size_t bytes) {
     enum { OUT_OF_MEMORY = 2 };
@@ -124,16 +125,23 @@ static int release(u64 address) {
     return munmap(page, bytes + 4096);
 }
 
-int cuMemAlloc_v2(u64 *address, size_t bytes) { return allocate(address, bytes); }
+int cuMemAlloc_v2(u64 *address, size_t bytes) {
+    int error = allocate(address, bytes);
+    if (!error) __atomic_add_fetch(&outside, bytes, __ATOMIC_RELAXED);
+    return error;
+}
 int cuMemAllocAsync(u64 *address, size_t bytes, void *stream) { return allocate(address, bytes); }
-int cuMemFree_v2(u64 address) { return release(address); }
+int cuMemFree_v2(u64 address) {
+    __atomic_sub_fetch(&outside, *(u64 *)(address - 4096), __ATOMIC_RELAXED);
+    return release(address);
+}
 int cuMemFreeAsync(u64 address, void *stream) { return release(address); }
 int cuMemAllocHost_v2(void **address, size_t bytes) { return *address = calloc(1, bytes), 0; }
 int cuMemFreeHost(void *address) { return free(address), 0; }
 int cuMemGetInfo_v2(size_t *available, size_t *total) { return *available = TOTAL - used, *total = TOTAL, 0; }
 int cuDeviceGetDefaultMemPool(void **pool, int device) { return *pool = (void *)0x2000, 0; }
 int cuMemPoolSetAttribute(void *pool, int attribute, const u64 *value) { return 0; }
-int cuMemPoolGetAttribute(void *pool, int attribute, u64 *value) { return *value = used, 0; }
+int cuMemPoolGetAttribute(void *pool, int attribute, u64 *value) { return *value = used - outside, 0; }
 
 /* Large uploads are not worth their memory, as nothing computes with them. */
 enum { SMALL = 65536 };

@@ -1,6 +1,7 @@
 //! How much memory a step takes at each length.
 
 use crate::{cli::TrainArgs, train::Plan};
+use burn::module::AutodiffModule;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fs;
@@ -58,6 +59,10 @@ pub struct Point {
     pub peak_bytes_process: Option<u64>,
     /// The steps.
     pub steps: Vec<Step>,
+    /// The loss of a batch of the validation text after them. A device that could not do the last step fails here, as no loss
+    /// before depends on the weights that it left.
+    #[serde(default)]
+    pub validation_loss: f64,
 }
 
 impl Context {
@@ -65,7 +70,8 @@ impl Context {
     ///
     /// # Errors
     /// Settings that do not fit together, or files that cannot be used.
-    pub fn new(args: TrainArgs, sequences: Vec<usize>, digests: bool) -> Result<Self, Error> {
+    pub fn new(mut args: TrainArgs, sequences: Vec<usize>, digests: bool) -> Result<Self, Error> {
+        args.run.eval_batches = 1;
         let plan = Plan::new(args)?;
         let plans = sequences
             .into_iter()
@@ -112,12 +118,14 @@ impl Program for Context {
                 (model, step) = stepper.step(model, &mut optim, index)?;
                 steps.push(step);
             }
+            let validation_loss = plan.setup().validate(&model.valid(), &device)?;
             let point = Point {
                 sequence: plan.args().sequence,
                 peak_bytes_in_use: stepper.peaks.in_use(),
                 peak_bytes_reserved: stepper.peaks.reserved(),
                 peak_bytes_process: stepper.peaks.process(),
                 steps,
+                validation_loss,
             };
             if !args.quiet {
                 eprintln!("{}", words(&point));
