@@ -333,6 +333,11 @@ impl Stats {
         self.reserved.now()
     }
 
+    /// The most bytes that all forms ever took together.
+    pub(crate) fn most_resident(&self) -> u64 {
+        self.resident.most()
+    }
+
     pub(crate) fn window_now(&self) -> u64 {
         self.window.now()
     }

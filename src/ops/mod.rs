@@ -37,7 +37,11 @@ macro_rules! forward {
             let recipe = crate::tensor::Recipe::new(crate::store::Cheap::$cheap, &[$(&$arg),*]);
             let result = B::$name($(dense!($kind, $arg)),*);
             B::queued(&result);
-            crate::tensor::LctTensor::with_recipe(result, recipe)
+            crate::tensor::LctTensor::with_recipe(
+                crate::store::Origin::of(stringify!($name)),
+                result,
+                recipe,
+            )
         }
     };
     ($args:tt -> $result:tt: $($name:ident),+ $(,)?) => {
@@ -47,12 +51,12 @@ macro_rules! forward {
         fn $name($first: primitive!(FloatTensor) $(, $arg: primitive!($kind))*) -> primitive!(FloatTensor) {
             let result = B::$name(dense!(FloatTensor, $first) $(, dense!($kind, $arg))*);
             B::queued(&result);
-            wrap!(FloatTensor, result)
+            wrap!($name: FloatTensor, result)
         }
     };
     (@plain $name:ident ($($arg:ident: $kind:tt),* $(,)?) -> $result:tt) => {
         fn $name($($arg: primitive!($kind)),*) -> primitive!($result) {
-            wrap!($result, B::$name($(dense!($kind, $arg)),*))
+            wrap!($name: $result, B::$name($(dense!($kind, $arg)),*))
         }
     };
     (@breaking $on:ident $name:ident ($($arg:ident: $kind:tt),* $(,)?) -> $result:tt) => {
@@ -61,7 +65,7 @@ macro_rules! forward {
             crate::tensor::natural_break::<B>(&$on.device());
             let result = B::$name($(dense!($kind, $arg)),*);
             queued!($result, result);
-            wrap!($result, result)
+            wrap!($name: $result, result)
         }
     };
 }
@@ -118,36 +122,36 @@ macro_rules! queued {
     ($kind:tt, $result:expr) => {};
 }
 
-/// Makes a result of `B` one of ours. Int and bool tensors stay as they are, and are counted.
+/// Makes a result of an operation of `B` one of ours. Int and bool tensors stay as they are, and are counted.
 macro_rules! wrap {
-    (IntTensor, $result:expr) => {{
+    ($name:ident: IntTensor, $result:expr) => {{
         let result = $result;
         crate::tensor::passed_int_bool::<B>(&B::int_device(&result));
         result
     }};
-    (BoolTensor, $result:expr) => {{
+    ($name:ident: BoolTensor, $result:expr) => {{
         let result = $result;
         crate::tensor::passed_int_bool::<B>(&B::bool_device(&result));
         result
     }};
-    (FloatTensor, $result:expr) => {
-        crate::tensor::LctTensor::new($result)
+    ($name:ident: FloatTensor, $result:expr) => {
+        crate::tensor::LctTensor::made(crate::store::Origin::of(stringify!($name)), $result)
     };
-    (($first:tt, $second:tt), $result:expr) => {{
+    ($name:ident: ($first:tt, $second:tt), $result:expr) => {{
         let (first, second) = $result;
-        (wrap!($first, first), wrap!($second, second))
+        (wrap!($name: $first, first), wrap!($name: $second, second))
     }};
-    (TensorPrimitive, $result:expr) => {
+    ($name:ident: TensorPrimitive, $result:expr) => {
         match $result {
             burn_backend::TensorPrimitive::Float(tensor) => {
-                burn_backend::TensorPrimitive::Float(crate::tensor::LctTensor::new(tensor))
+                burn_backend::TensorPrimitive::Float(wrap!($name: FloatTensor, tensor))
             }
             burn_backend::TensorPrimitive::QFloat(tensor) => {
                 burn_backend::TensorPrimitive::QFloat(tensor)
             }
         }
     };
-    ($kind:tt, $result:expr) => {
+    ($name:ident: $kind:tt, $result:expr) => {
         $result
     };
 }

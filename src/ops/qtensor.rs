@@ -84,7 +84,7 @@ impl<B: PackedStore> QTensorOps<Self> for LctBackend<B> {
 
     fn q_matmul(lhs: TensorPrimitive<Self>, rhs: TensorPrimitive<Self>) -> TensorPrimitive<Self> {
         wrap!(
-            TensorPrimitive,
+            q_matmul: TensorPrimitive,
             B::q_matmul(dense_primitive(lhs), dense_primitive(rhs))
         )
     }

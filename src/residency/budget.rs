@@ -1,6 +1,6 @@
 //! How much may be dense.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use crate::config::{HotWindow, LctConfig};
 use crate::report::Stats;
@@ -12,7 +12,13 @@ const LEAST_PARTS: u64 = 8192;
 
 /// The spill reserve is at most one of so many parts of the most bytes that ever lived, and at least so many bytes.
 const RESERVE_PARTS: u64 = 8;
+/// The same on a tight device.
+const TIGHT_PARTS: u64 = 32;
 const LEAST_RESERVE: u64 = 8 << 20;
+
+/// A device is tight that cannot hold what the tensors took at most, and one of so many parts of it more: for what is not
+/// managed, for pages of the sizes that are not needed just now, and for the pieces that the driver's pool comes to.
+const SLACK_PARTS: u64 = 2;
 
 /// A limit that was reached is lowered by one part of so many, to see whether a lower one can be reached by now.
 const PROBE_PARTS: u64 = 64;
@@ -31,10 +37,14 @@ pub(super) struct Budget {
     missed: AtomicU64,
     /// The same of the time between the two summits before.
     missed_before: AtomicU64,
+    /// The most logical bytes that had ever lived when the last summit was met.
+    most: AtomicU64,
     /// The dense bytes at the step's summit; 0 if that is not known.
     dense: AtomicU64,
     /// The logical bytes by which that summit is known.
     summit: AtomicU64,
+    /// Whether the device is tight.
+    tight: AtomicBool,
 }
 
 /// What has to leave the window.
@@ -57,9 +67,23 @@ impl Budget {
             reach: AtomicU64::new(0),
             missed: AtomicU64::new(0),
             missed_before: AtomicU64::new(0),
+            most: AtomicU64::new(0),
             dense: AtomicU64::new(0),
             summit: AtomicU64::new(0),
+            tight: AtomicBool::new(false),
         }
+    }
+
+    /// The program can have `capacity` bytes of the device.
+    pub(super) fn fit(&self, capacity: u64, stats: &Stats) {
+        let most = stats.most_resident();
+        self.tight
+            .store(capacity < most + most / SLACK_PARTS, Relaxed);
+    }
+
+    /// Whether the device has hardly room for what the tensors take.
+    pub(super) fn is_tight(&self) -> bool {
+        self.tight.load(Relaxed)
     }
 
     /// The summit of so many `logical` bytes has left the window as it is, and `rise` bytes are going to be made there.
@@ -80,15 +104,22 @@ impl Budget {
         self.missed.fetch_max(bytes, Relaxed);
     }
 
-    /// The most bytes of a step are about to be made: what was missed in each of the last two was out of reach.
+    /// The most bytes of a step are about to be made: what was missed in both of the last two was out of reach. As long as a
+    /// program grows, in its first steps, what it misses says nothing: a break may well be met again before it is a summit.
     pub(super) fn at_summit(&self, stats: &Stats) {
         let missed = self.missed.swap(0, Relaxed);
+        let most = stats.logical.most();
+        if self.most.swap(most, Relaxed) != most {
+            self.missed_before.store(0, Relaxed);
+            self.reach.store(0, Relaxed);
+            return;
+        }
         let before = self.missed_before.swap(missed, Relaxed);
         let reach = self.reach.load(Relaxed);
         let reach = match (missed, before) {
             (0, _) => reach - reach / PROBE_PARTS,
             (_, 0) => reach,
-            (missed, _) => self.limit(stats) + missed,
+            (missed, before) => self.limit(stats) + missed.min(before),
         };
         self.reach.store(reach, Relaxed);
     }
@@ -98,11 +129,15 @@ impl Budget {
         share_of(self.window, stats).max(self.reach.load(Relaxed))
     }
 
-    /// The dense bytes that may live where a share is out of reach.
+    /// The dense bytes that may live where a share is out of reach, or where the device is tight.
     ///
     /// At the summit all rests that may. Elsewhere there is room for more dense tensors, but pages of packed forms serve no
     /// dense ones and the other way round: memory that changes hands between the two goes through the driver, twice a step.
+    /// That takes time, and leaves the driver's pool in pieces, for which a tight device has no room.
     fn most_dense(&self, stats: &Stats) -> u64 {
+        if self.is_tight() {
+            return self.floor(stats);
+        }
         let dense = self.dense.load(Relaxed);
         if dense > 0 && self.reach.load(Relaxed) > share_of(self.window, stats) {
             dense
@@ -123,7 +158,12 @@ impl Budget {
 
     /// The bytes that unread encode statuses may reserve: as configured, but no large part of what a small program uses.
     pub(super) fn spill_reserve(&self, config: &LctConfig, stats: &Stats) -> u64 {
-        let share = (stats.logical.most() / RESERVE_PARTS).max(LEAST_RESERVE);
+        let parts = if self.is_tight() {
+            TIGHT_PARTS
+        } else {
+            RESERVE_PARTS
+        };
+        let share = (stats.logical.most() / parts).max(LEAST_RESERVE);
         config.spill_reserve.min(share)
     }
 
@@ -228,6 +268,9 @@ mod tests {
             excess.map_or(0, |excess| excess.bytes / MIB)
         };
         assert_eq!(excess(), 200);
+        budget.miss(300 * MIB);
+        budget.at_summit(&stats);
+        assert_eq!(excess(), 200, "the program has grown");
         budget.miss(60 * MIB);
         budget.miss(100 * MIB);
         assert_eq!(excess(), 200, "the step goes on");
@@ -246,6 +289,15 @@ mod tests {
         }
         (0..200).for_each(|_| budget.at_summit(&stats));
         assert_eq!(excess(), 200, "never below the share");
+        for _ in 0..2 {
+            budget.miss(100 * MIB);
+            budget.at_summit(&stats);
+        }
+        assert_eq!(excess(), 100);
+        stats.logical.add(200 * MIB);
+        budget.miss(100 * MIB);
+        budget.at_summit(&stats);
+        assert_eq!(excess(), 100, "half of the 200 that are new");
     }
 
     #[test]
@@ -260,6 +312,7 @@ mod tests {
         budget.follow(Some(1600 * MIB));
         budget.leave_summit(1600 * MIB, &stats(1600, 500), 100 * MIB);
         assert_eq!(dense(), None, "the share is in reach");
+        budget.at_summit(&elsewhere);
         for _ in 0..2 {
             budget.miss(100 * MIB);
             budget.at_summit(&elsewhere);
@@ -275,9 +328,25 @@ mod tests {
     }
 
     #[test]
+    fn a_tight_device_has_room_for_little_that_is_dense() {
+        let budget = Budget::new(HotWindow::Share(0.9));
+        let books = stats(1600, 700);
+        budget.fit(1050 * MIB, &books);
+        assert_eq!(budget.excess(&books, 0, 0), None, "half as much again fits");
+        let config = LctConfig::default();
+        assert_eq!(budget.spill_reserve(&config, &books), 200 * MIB);
+        budget.fit(1049 * MIB, &books);
+        let excess = budget.excess(&books, 0, 0).unwrap();
+        assert_eq!((excess.bytes, excess.dense), (0, 600 * MIB));
+        assert_eq!(budget.excess(&stats(1600, 100), 0, 0), None);
+        assert_eq!(budget.spill_reserve(&config, &books), 50 * MIB);
+    }
+
+    #[test]
     fn what_was_dense_at_a_summit_is_forgotten_with_it() {
         let budget = Budget::new(HotWindow::Share(0.5));
         let stats = stats(1600, 700);
+        budget.at_summit(&stats);
         for _ in 0..2 {
             budget.miss(100 * MIB);
             budget.at_summit(&stats);

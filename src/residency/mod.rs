@@ -17,7 +17,7 @@ use crate::error::ConfigError;
 use crate::lock::lock;
 use crate::per_device;
 use crate::report::Stats;
-use crate::store::{PackRequest, PackedStore, Pages};
+use crate::store::{Origin, PackRequest, PackedStore, Pages};
 use crate::tensor::{Held, Storage};
 
 mod budget;
@@ -186,23 +186,26 @@ impl<B: PackedStore> Residency<B> {
         let rise = known.unwrap_or_else(|| UNKNOWN_RISE * self.stats.largest());
         let shortage = self.shortage(device).max(self.lacks.swap(0, Relaxed));
         let part = self.stats.logical.most() / SETTLE_PARTS;
-        if self.stats.reserved_now() > part
-            && (shortage > 0 || self.budget.wants_reserves(&self.stats, rise))
+        if shortage > 0
+            || self.stats.reserved_now() > part && self.budget.wants_reserves(&self.stats, rise)
         {
-            // Worth waiting for: much memory is held only because the host does not know that it is not needed.
+            // Worth waiting for: much memory is held only because the host does not know that it is not needed. And at a wait
+            // the driver takes whole pieces of its pool apart, if it was told to keep none.
             B::take_statuses(device);
             B::ask_statuses(device);
             B::take_statuses(device);
+        }
+        if known.is_none() {
+            self.unknown.fetch_add(1, Relaxed);
         }
         self.evict(rise, shortage, true);
         if at_summit {
             self.budget.leave_summit(logical, &self.stats, rise);
         }
         growth().leave(logical, self.stats.managed_now());
-        if known.is_none() {
-            self.unknown.fetch_add(1, Relaxed);
-        } else if self.unknown.swap(0, Relaxed) > LEARNED
-            || self.stats.entered() > self.tidy_at.load(Relaxed)
+        if known.is_some()
+            && (self.unknown.swap(0, Relaxed) > LEARNED
+                || self.stats.entered() > self.tidy_at.load(Relaxed))
         {
             // The pages of a first step, in which tuning and guesses took more, are not those of the steps after it; nor are
             // those of packed forms that have changed their sizes since. Ever more seldom, as it costs new pages.
@@ -226,12 +229,13 @@ impl<B: PackedStore> Residency<B> {
         let Some(room) = B::room(device) else {
             return 0;
         };
-        let shortage = wanted.saturating_sub(room);
+        self.budget.fit(room.capacity(), &self.stats);
+        let shortage = wanted.saturating_sub(room.safe());
         self.short.store(shortage > 0, Relaxed);
         if shortage > 0 {
             B::tidy(device);
         }
-        self.keep(device, room);
+        self.keep(device, room.bytes());
         shortage
     }
 
@@ -252,7 +256,8 @@ impl<B: PackedStore> Residency<B> {
         }
     }
 
-    /// Gives pages back that nobody uses, where they are many and all together are more than plain Burn's tensors would take.
+    /// Gives pages back that nobody uses, where they are many and all together are more than plain Burn's tensors would take, or
+    /// than a tight device has room for.
     ///
     /// Pages have exact sizes, so those of a tensor that has been packed serve only tensors of its size.
     fn weigh(&self, device: &Device<B>) {
@@ -260,7 +265,8 @@ impl<B: PackedStore> Residency<B> {
         if entered < self.weigh_at.load(Relaxed).max(most / HELD_PARTS) {
             return;
         }
-        let many = |pages: &Pages| pages.held > most && pages.free() > most / FREE_PARTS;
+        let tight = self.budget.is_tight();
+        let many = |pages: &Pages| (tight || pages.held > most) && pages.free() > most / FREE_PARTS;
         let (drawn, managed) = (B::drawn(device), self.stats.managed_now());
         let estimate = lock(&self.weighed).estimate(drawn, managed);
         // An estimate takes what is not managed, if it was made since, for free pages: so the allocator has the last word.
@@ -359,7 +365,7 @@ impl<B: PackedStore> Residency<B> {
             mut batch,
             ..
         } = leaving;
-        let request = self.request();
+        let mut request = self.request();
         let _span = tracing::trace_span!("lct_encode", tensors = storages.len()).entered();
         // Locked until what was gathered is queued, as nobody can ask for it before.
         let mut handed_over = Vec::new();
@@ -367,6 +373,7 @@ impl<B: PackedStore> Residency<B> {
             let Some((mut hand_over, tensor)) = storage.evict(&mut batch) else {
                 continue;
             };
+            request.origin = storage.origin;
             if B::LAZY {
                 hand_over.finish(B::pack(&mut batch, tensor, &request));
                 handed_over.push(hand_over);
@@ -390,9 +397,11 @@ impl<B: PackedStore> Residency<B> {
     pub(crate) fn request(&self) -> PackRequest {
         PackRequest {
             codec: self.config.codec(),
+            origin: Origin::default(),
             verify: self.config.verify,
             spill_reserve: self.budget.spill_reserve(&self.config, &self.stats),
             confirm: self.short.load(Relaxed),
+            slabs: self.budget.is_tight(),
             stats: self.stats.clone(),
             #[cfg(test)]
             fault: crate::store::inject::current(),

@@ -136,13 +136,20 @@ mod tests {
 
     use super::*;
     use crate::residency::Residency;
+    use crate::store::Origin;
 
     #[test]
     fn uses_of_a_tensor_that_lives_long_do_not_gather() {
         let residency = Residency::<Flex>::of(&FlexDevice);
         let weight = FlexTensor::zeros([128, 256].into(), DType::BF16);
         assert_eq!(weight.shape().num_elements(), 32_768);
-        let weight = Arc::new(Storage::new(weight, FlexDevice, residency, None));
+        let weight = Arc::new(Storage::new(
+            weight,
+            FlexDevice,
+            residency,
+            Origin::default(),
+            None,
+        ));
         let mut window = Window::default();
         for _ in 0..100_000 {
             window.push(&weight);

@@ -19,7 +19,8 @@ use lct_kernels::optim::Update;
 use super::cube_layout::{gelu, lay_out, memory_rows, quotient, span_bytes};
 use super::pages;
 use super::reserve::Reserve;
-use super::{Cheap, Operands, PackRequest, PackedStore, Pages, streams};
+use super::slab::Piece;
+use super::{Cheap, Operands, Origin, PackRequest, PackedStore, Pages, Room, streams};
 use crate::error::PackError;
 use crate::report::{Footprint, KeptDense};
 
@@ -40,6 +41,7 @@ pub(super) struct Shared<R: CubeRuntime> {
     pub(super) client: ComputeClient<R>,
     pub(super) device: R::Device,
     pub(super) meta: Metadata,
+    pub(super) origin: Origin,
     footprint: Footprint,
     form: Mutex<Form<R>>,
 }
@@ -67,6 +69,9 @@ pub(super) struct PackedBuffers {
     pub(super) serial: u32,
     pub(super) rows: DenseLayout,
     pub(super) blob: Handle,
+    /// Where the blob is a part of a slab, that part.
+    #[expect(dead_code, reason = "kept as long as the blob is in use")]
+    pub(super) piece: Option<Arc<Piece>>,
     /// The worst case until the status is known, then what was used. `None`: nothing spilled.
     pub(super) spill: Option<Handle>,
     /// Where the records end, once the status is known.
@@ -135,7 +140,7 @@ where
         pages::tidy::<R>(device);
     }
 
-    fn room(device: &Device<Self>) -> Option<u64> {
+    fn room(device: &Device<Self>) -> Option<Room> {
         pages::room::<R>(device)
     }
 
@@ -244,16 +249,22 @@ impl<R: CubeRuntime> CubePacked<R> {
             Err(why) => {
                 let logical = 2 * tensor.shape().num_elements() as u64;
                 let footprint = Footprint::kept_dense(&request.stats, logical, why);
-                Self::new(tensor.clone(), footprint, Form::Dense(tensor))
+                Self::new(
+                    tensor.clone(),
+                    request.origin,
+                    footprint,
+                    Form::Dense(tensor),
+                )
             }
         }
     }
 
-    fn new(tensor: CubeTensor<R>, footprint: Footprint, form: Form<R>) -> Self {
+    fn new(tensor: CubeTensor<R>, origin: Origin, footprint: Footprint, form: Form<R>) -> Self {
         Self(Arc::new(Shared {
             client: tensor.client,
             device: tensor.device,
             meta: *tensor.meta,
+            origin,
             footprint,
             form: Mutex::new(form),
         }))
@@ -265,6 +276,7 @@ impl<R: CubeRuntime> CubePacked<R> {
             client: other.0.client.clone(),
             device: other.0.device.clone(),
             meta: other.0.meta.clone(),
+            origin: other.0.origin,
             footprint,
             form: Mutex::new(form),
         }))
@@ -290,6 +302,7 @@ impl<R: CubeRuntime> CubePacked<R> {
         );
         let form = Form::Packed(PackedBuffers {
             blob: moved(buffers.blob),
+            piece: None,
             spill: buffers.spill.map(moved),
             ..buffers
         });
@@ -297,6 +310,7 @@ impl<R: CubeRuntime> CubePacked<R> {
             client: R::client(device),
             device: device.clone(),
             meta: meta.clone(),
+            origin: self.0.origin,
             footprint,
             form: Mutex::new(form),
         })))
@@ -322,7 +336,7 @@ impl<R: CubeRuntime> CubePacked<R> {
         let rows = memory_rows(&tensor.meta).ok_or(KeptDense::Layout)?;
         let mut needed = None;
         let refused = |needed: Option<u64>, reason: String| {
-            let free = pages::room::<R>(&tensor.device);
+            let free = pages::room::<R>(&tensor.device).map(Room::bytes);
             request.stats.on_error(PackError::Refused {
                 shape: tensor.shape().as_slice().to_vec(),
                 reason,
@@ -335,10 +349,10 @@ impl<R: CubeRuntime> CubePacked<R> {
         let reserve = Reserve::<R>::of(&tensor.device);
         let layout = {
             let mut predictions = reserve.predictions();
-            if !predictions.worth_a_try(&layout) {
+            if !predictions.worth_a_try(request.origin, &layout) {
                 return Err(KeptDense::Incompressible);
             }
-            predictions.fit(layout)
+            predictions.fit(request.origin, layout)
         };
         if !PackRequest::pays(layout.blob_bytes(), layout.dense_bytes()) {
             return Err(KeptDense::Incompressible);
@@ -354,11 +368,13 @@ impl<R: CubeRuntime> CubePacked<R> {
 
         let client = &tensor.client;
         needed = Some(layout.blob_bytes() + bound);
+        let (blob, piece) = reserve.blob(client, layout.blob_bytes(), request);
         let mut buffers = PackedBuffers {
             layout,
             serial: 0,
             rows,
-            blob: buffer(client, layout.blob_bytes()),
+            blob,
+            piece,
             spill: Some(buffer(client, bound.max(4))),
             end: None,
             end_of_choice: None,
@@ -389,7 +405,7 @@ impl<R: CubeRuntime> CubePacked<R> {
             layout.blob_bytes(),
             bound + kept,
         );
-        let packed = Self::new(tensor.clone(), footprint, form);
+        let packed = Self::new(tensor.clone(), request.origin, footprint, form);
         reserve.watch(&packed.0, bound + kept);
         Ok(packed)
     }

@@ -136,10 +136,14 @@ impl<R: CubeRuntime> CubePacked<R> {
         let reserve = Reserve::<R>::of(&first.0.device);
         let values = first.buffers()?.layout.values();
         let layout = PackedLayout::new(values, Profile::Auto).ok()?;
-        let layout = reserve.predictions().fit(layout);
-        let bound = layout.spill_bound_bytes();
+        let layouts: Vec<PackedLayout> = {
+            let predictions = reserve.predictions();
+            let fit = |old: &&Self| predictions.fit(old.0.origin, layout);
+            old.iter().map(fit).collect()
+        };
+        let bounds = layouts.iter().map(PackedLayout::spill_bound_bytes);
         // This may settle old encodes, so their forms are looked at later.
-        reserve.make_room(bound * old.len() as u64, request.spill_reserve);
+        reserve.make_room(bounds.sum(), request.spill_reserve);
         let buffers = old.iter().map(|packed| packed.buffers());
         let buffers: Vec<PackedBuffers> = buffers.collect::<Option<_>>()?;
         let client = &first.0.client;
@@ -149,11 +153,16 @@ impl<R: CubeRuntime> CubePacked<R> {
             spill: buffers.spill.clone(),
         };
         let before: Vec<PackedForm> = buffers.iter().map(form).collect();
-        let after: Vec<PackedForm> = (old.iter())
-            .map(|_| PackedForm {
-                layout,
-                blob: buffer(client, layout.blob_bytes()),
-                spill: Some(buffer(client, bound.max(4))),
+        let mut pieces = Vec::new();
+        let after: Vec<PackedForm> = (layouts.into_iter())
+            .map(|layout| {
+                let (blob, piece) = reserve.blob(client, layout.blob_bytes(), request);
+                pieces.push(piece);
+                PackedForm {
+                    layout,
+                    blob,
+                    spill: Some(buffer(client, layout.spill_bound_bytes().max(4))),
+                }
             })
             .collect();
         if request.confirm {
@@ -175,29 +184,34 @@ impl<R: CubeRuntime> CubePacked<R> {
         )
         .inspect_err(|error| tracing::error!(%error, "packed tensors are updated densely"))
         .ok()?;
-        let finish = |((after, before), old): ((PackedForm, PackedBuffers), &&Self)| {
-            let footprint = Footprint::packed(
-                &request.stats,
-                layout.dense_bytes(),
-                layout.blob_bytes(),
-                bound,
-            );
-            let new = PackedBuffers {
-                layout,
-                serial,
-                rows: before.rows,
-                blob: after.blob,
-                spill: after.spill,
-                end: None,
-                end_of_choice: before.end_of_choice,
+        let finish =
+            |(((after, piece), before), old): (((PackedForm, _), PackedBuffers), &&Self)| {
+                let layout = after.layout;
+                let bound = layout.spill_bound_bytes();
+                let footprint = Footprint::packed(
+                    &request.stats,
+                    layout.dense_bytes(),
+                    layout.blob_bytes(),
+                    bound,
+                );
+                let new = PackedBuffers {
+                    layout,
+                    serial,
+                    rows: before.rows,
+                    blob: after.blob,
+                    piece,
+                    spill: after.spill,
+                    end: None,
+                    end_of_choice: before.end_of_choice,
+                };
+                let new = Self::like(old, footprint, Form::Packed(new));
+                reserve.watch(&new.0, bound);
+                new
             };
-            let new = Self::like(old, footprint, Form::Packed(new));
-            reserve.watch(&new.0, bound);
-            new
-        };
         Some(
             after
                 .into_iter()
+                .zip(pieces)
                 .zip(buffers)
                 .zip(old)
                 .map(finish)

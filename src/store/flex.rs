@@ -215,6 +215,7 @@ mod tests {
     use super::*;
     use crate::report::Stats;
     use crate::samples;
+    use crate::store::Origin;
     use crate::store::inject::{FLIPPED, Fault};
 
     fn tensor() -> FlexTensor {
@@ -224,9 +225,11 @@ mod tests {
     fn packed(verify: bool, fault: Option<Fault>) -> (FlexPacked, Arc<Stats>) {
         let request = PackRequest {
             codec: CodecConfig::default(),
+            origin: Origin::default(),
             verify,
             spill_reserve: 1 << 20,
             confirm: false,
+            slabs: false,
             stats: Arc::new(Stats::default()),
             fault,
         };

@@ -25,7 +25,7 @@ use super::cube_layout;
 use super::fusion_rest::{self as rest, Fate, FusionBatch, Gate, Queued, Waiting};
 use super::fusion_shells::Shells;
 use super::reserve::Reserve;
-use super::{Cheap, Operands, PackRequest, PackedStore, Pages, streams};
+use super::{Cheap, Operands, PackRequest, PackedStore, Pages, Room, streams};
 
 type Client<R> = GlobalFusionClient<FusionCubeRuntime<R>>;
 
@@ -205,7 +205,7 @@ where
         CubeBackend::<R, F, I, BT>::tidy(device);
     }
 
-    fn room(device: &Device<Self>) -> Option<u64> {
+    fn room(device: &Device<Self>) -> Option<Room> {
         CubeBackend::<R, F, I, BT>::room(device)
     }
 
@@ -405,6 +405,7 @@ mod tests {
     use super::*;
     use crate::report::Stats;
     use crate::samples;
+    use crate::store::Origin;
 
     type B = Wgpu<f32, i32, u32>;
 
@@ -415,9 +416,11 @@ mod tests {
     fn request() -> PackRequest {
         PackRequest {
             codec: CodecConfig::default(),
+            origin: Origin::default(),
             verify: true,
             spill_reserve: 1 << 20,
             confirm: false,
+            slabs: false,
             stats: Arc::new(Stats::default()),
             fault: None,
         }

@@ -38,6 +38,8 @@ mod predict;
 #[cfg(feature = "cube")]
 mod reserve;
 #[cfg(feature = "cube")]
+mod slab;
+#[cfg(feature = "cube")]
 mod streams;
 
 mod cheap;
@@ -48,10 +50,30 @@ mod update;
 pub use cheap::Cheap;
 pub use update::Operands;
 
+/// Which operation made a tensor, and which of its results it is. Those of one origin and size are mostly alike: the gradients of
+/// a layer's matrices, say, or what an optimizer makes of weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub(crate) struct Origin {
+    operation: &'static str,
+    result: usize,
+}
+
+impl Origin {
+    pub(crate) fn of(operation: &'static str) -> Self {
+        Self::result(operation, 0)
+    }
+
+    /// One of several results of the same size.
+    pub(crate) fn result(operation: &'static str, result: usize) -> Self {
+        Self { operation, result }
+    }
+}
+
 /// What an encode needs besides the tensors.
 #[derive(Debug, Clone)]
 pub struct PackRequest {
     pub(crate) codec: CodecConfig,
+    pub(crate) origin: Origin,
     pub(crate) verify: bool,
     // Only encodes that run on a device reserve for their spill.
     #[cfg_attr(not(feature = "cube"), expect(dead_code))]
@@ -59,6 +81,9 @@ pub struct PackRequest {
     /// Memory is short: see to it that the packed form has got its memory before the dense tensor goes.
     #[cfg_attr(not(feature = "cube"), expect(dead_code))]
     pub(crate) confirm: bool,
+    /// Memory is tight: packed forms get pieces of slabs.
+    #[cfg_attr(not(feature = "cube"), expect(dead_code))]
+    pub(crate) slabs: bool,
     pub(crate) stats: Arc<Stats>,
     /// What shall go wrong.
     #[cfg(test)]
@@ -95,6 +120,34 @@ pub struct Pages {
 impl Pages {
     pub(crate) fn free(&self) -> u64 {
         self.held.saturating_sub(self.used)
+    }
+}
+
+/// A device's memory, in bytes, as its driver sees it.
+#[derive(Debug, Clone, Copy)]
+pub struct Room {
+    /// That nobody has.
+    pub(crate) free: u64,
+    /// That the driver keeps for this program, from buffers that were given back.
+    pub(crate) pooled: u64,
+    /// That the program's buffers take.
+    pub(crate) drawn: u64,
+}
+
+impl Room {
+    /// What can be allocated, unless what is pooled is in too small pieces.
+    pub(crate) fn bytes(self) -> u64 {
+        self.free + self.pooled
+    }
+
+    /// What can be counted on. Where half of a pool was free, buffers of 48 MB were refused (an H200, Qwen3-4B).
+    pub(crate) fn safe(self) -> u64 {
+        self.free + self.pooled / 2
+    }
+
+    /// All that the program has or can get.
+    pub(crate) fn capacity(self) -> u64 {
+        self.bytes() + self.drawn
     }
 }
 
@@ -173,8 +226,8 @@ pub trait PackedStore: Backend {
     /// Gives back memory that the backend's allocator holds for nothing.
     fn tidy(_device: &Device<Self>) {}
 
-    /// The bytes that can still be allocated on the device, where that is known.
-    fn room(_device: &Device<Self>) -> Option<u64> {
+    /// What can still be allocated on the device, where that is known.
+    fn room(_device: &Device<Self>) -> Option<Room> {
         None
     }
 

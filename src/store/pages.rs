@@ -89,6 +89,8 @@ mod pool {
     use cudarc::driver::sys::{CUmemPool_attribute as Attribute, CUmemoryPool};
     use cudarc::driver::{CudaContext, result};
 
+    use crate::store::Room;
+
     /// The context that CubeCL uses too: the device's primary one.
     struct Context(Option<Arc<CudaContext>>);
 
@@ -105,14 +107,17 @@ mod pool {
         unsafe { result::device::get_default_mem_pool(context.cu_device()) }.ok()
     }
 
-    /// The bytes that can still be allocated: those that are free, and those that the pool keeps from buffers that were
-    /// given back.
-    pub(in crate::store) fn room<R: CubeRuntime>(device: &R::CubeDevice) -> Option<u64> {
+    /// What is free, in the pool and beside it.
+    pub(in crate::store) fn room<R: CubeRuntime>(device: &R::CubeDevice) -> Option<Room> {
         let pool = of::<R>(device)?;
         let (free, _) = result::mem_get_info().ok()?;
         let reserved = bytes_of(pool, Attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)?;
-        let used = bytes_of(pool, Attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT)?;
-        Some(free as u64 + reserved.saturating_sub(used))
+        let drawn = bytes_of(pool, Attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT)?;
+        Some(Room {
+            free: free as u64,
+            pooled: reserved.saturating_sub(drawn),
+            drawn,
+        })
     }
 
     /// The bytes that the pool has given out.
@@ -155,7 +160,9 @@ mod pool {
 mod pool {
     use burn_cubecl::CubeRuntime;
 
-    pub(in crate::store) fn room<R: CubeRuntime>(_device: &R::CubeDevice) -> Option<u64> {
+    use crate::store::Room;
+
+    pub(in crate::store) fn room<R: CubeRuntime>(_device: &R::CubeDevice) -> Option<Room> {
         None
     }
 

@@ -7,12 +7,13 @@ use std::collections::{HashMap, VecDeque};
 
 use lct_kernels::{PackedLayout, Profile};
 
-use super::PackRequest;
+use super::{Origin, PackRequest};
 
 /// How many earlier tensors of a size are remembered.
-const REMEMBERED: usize = 8;
-/// What is reserved beyond the most that was needed: one of so many parts.
-const SLACK_PARTS: u64 = 64;
+const REMEMBERED: usize = 16;
+/// So many parts of [`QUARTERS`] of them have found room enough; what the others needed beyond it was cut out of their spill.
+const ROOMY: usize = 3;
+const QUARTERS: usize = 4;
 /// Room is given in steps of one word for so many values, 1/16 bit for a value: in few sizes, so that the pages of one step serve
 /// the next.
 const GRAINS: u64 = 512;
@@ -21,9 +22,11 @@ const HOPELESS: u32 = 4;
 /// except one of so many, to see whether it does now.
 const RETRY: u32 = 16;
 
-/// What is known of earlier tensors, by profile and number of values.
+/// What is known of earlier tensors, by origin, profile and number of values.
 #[derive(Debug, Default)]
-pub(super) struct Predictions(HashMap<(Profile, usize), History>);
+pub(super) struct Predictions(HashMap<Key, History>);
+
+type Key = (Origin, Profile, usize);
 
 #[derive(Debug, Default)]
 struct History {
@@ -35,30 +38,35 @@ struct History {
     passed: u32,
 }
 
+impl History {
+    /// The words that are enough for most.
+    fn usual(&self) -> Option<u64> {
+        let mut words: Vec<u32> = self.words.iter().copied().collect();
+        words.sort_unstable();
+        let last = words.len().checked_sub(1)?;
+        Some(u64::from(words[last * ROOMY / QUARTERS]))
+    }
+}
+
 impl Predictions {
     /// The layout with the room that a tensor like the last ones of its size needs, as long as that pays.
-    pub(super) fn fit(&self, layout: PackedLayout) -> PackedLayout {
-        let history = self.0.get(&key(&layout));
-        let most = history.and_then(|history| history.words.iter().copied().max());
-        match most {
-            Some(most) => {
-                let most = u64::from(most);
-                let grain = (layout.values() as u64 / GRAINS).max(1);
-                let slack = most + most / SLACK_PARTS;
-                let pays = |words: &u64| {
-                    let roomy = layout.with_capacity(*words);
-                    PackRequest::pays(roomy.blob_bytes(), roomy.dense_bytes())
-                };
-                let rooms = [slack.next_multiple_of(grain), slack];
-                layout.with_capacity(rooms.into_iter().find(pays).unwrap_or(most))
-            }
-            None => layout,
+    pub(super) fn fit(&self, origin: Origin, layout: PackedLayout) -> PackedLayout {
+        let history = self.0.get(&key(origin, &layout));
+        let Some(usual) = history.and_then(History::usual) else {
+            return layout;
+        };
+        let grain = (layout.values() as u64 / GRAINS).max(1);
+        let roomy = layout.with_capacity(usual.next_multiple_of(grain));
+        if PackRequest::pays(roomy.blob_bytes(), roomy.dense_bytes()) {
+            roomy
+        } else {
+            layout.with_capacity(usual)
         }
     }
 
     /// Remembers that a tensor shrank to a form with so many words of records.
-    pub(super) fn shrank(&mut self, layout: &PackedLayout, words: u32) {
-        let history = self.0.entry(key(layout)).or_default();
+    pub(super) fn shrank(&mut self, origin: Origin, layout: &PackedLayout, words: u32) {
+        let history = self.0.entry(key(origin, layout)).or_default();
         history.refused = 0;
         if history.words.len() == REMEMBERED {
             history.words.pop_front();
@@ -67,13 +75,13 @@ impl Predictions {
     }
 
     /// Remembers that a tensor did not shrink.
-    pub(super) fn did_not_shrink(&mut self, layout: &PackedLayout) {
-        self.0.entry(key(layout)).or_default().refused += 1;
+    pub(super) fn did_not_shrink(&mut self, origin: Origin, layout: &PackedLayout) {
+        self.0.entry(key(origin, layout)).or_default().refused += 1;
     }
 
     /// Whether a tensor with this layout is worth a try.
-    pub(super) fn worth_a_try(&mut self, layout: &PackedLayout) -> bool {
-        let Some(history) = self.0.get_mut(&key(layout)) else {
+    pub(super) fn worth_a_try(&mut self, origin: Origin, layout: &PackedLayout) -> bool {
+        let Some(history) = self.0.get_mut(&key(origin, layout)) else {
             return true;
         };
         if history.refused < HOPELESS {
@@ -84,37 +92,50 @@ impl Predictions {
     }
 }
 
-fn key(layout: &PackedLayout) -> (Profile, usize) {
-    (layout.profile(), layout.values())
+fn key(origin: Origin, layout: &PackedLayout) -> Key {
+    (origin, layout.profile(), layout.values())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const SOME: Origin = Origin {
+        operation: "add",
+        result: 0,
+    };
+
     #[test]
     fn room_follows_what_was_needed() {
         let layout = PackedLayout::new(100_000, Profile::Auto).unwrap();
         let mut predictions = Predictions::default();
-        assert_eq!(predictions.fit(layout), layout);
-        predictions.shrank(&layout, 8000);
-        predictions.shrank(&layout, 6400);
-        // 8,125 words, in steps of 195, in fours.
-        assert_eq!(predictions.fit(layout).capacity(), 8192);
-        for _ in 0..REMEMBERED {
-            predictions.shrank(&layout, 6400);
+        assert_eq!(predictions.fit(SOME, layout), layout);
+        for words in 0..REMEMBERED as u32 {
+            predictions.shrank(SOME, &layout, 8000 - 100 * words);
         }
-        assert_eq!(predictions.fit(layout).capacity(), 6632);
+        // Enough for 12 of 16: 7,600 words, in steps of 195, in fours.
+        assert_eq!(predictions.fit(SOME, layout).capacity(), 7608);
+        for _ in 0..REMEMBERED {
+            predictions.shrank(SOME, &layout, 6400);
+        }
+        assert_eq!(predictions.fit(SOME, layout).capacity(), 6436);
         // What just paid is not refused for its slack.
-        let barely = layout.with_capacity(u64::from(layout.capacity()) * 236 / 100);
-        assert!(PackRequest::pays(barely.blob_bytes(), barely.dense_bytes()));
-        predictions.shrank(&layout, barely.capacity());
-        assert_eq!(predictions.fit(layout), barely);
+        let pays = |it: &PackedLayout| PackRequest::pays(it.blob_bytes(), it.dense_bytes());
+        let larger = (20_000..)
+            .step_by(4)
+            .map(|words| layout.with_capacity(words));
+        let barely = larger.take_while(pays).last().unwrap();
+        for _ in 0..REMEMBERED {
+            predictions.shrank(SOME, &layout, barely.capacity());
+        }
+        assert_eq!(predictions.fit(SOME, layout), barely);
         let other = PackedLayout::new(100_001, Profile::Auto).unwrap();
-        assert_eq!(predictions.fit(other), other);
+        assert_eq!(predictions.fit(SOME, other), other);
+        assert_eq!(predictions.fit(Origin::of("sub"), layout), layout);
+        assert_eq!(predictions.fit(Origin::result("add", 1), layout), layout);
         // What each stream owns is fixed.
         let fixed = PackedLayout::new(100_000, Profile::Clean).unwrap();
-        assert_eq!(predictions.fit(fixed), fixed);
+        assert_eq!(predictions.fit(SOME, fixed), fixed);
     }
 
     #[test]
@@ -123,13 +144,15 @@ mod tests {
         let (five, six) = (layout(5), layout(6));
         let mut predictions = Predictions::default();
         for _ in 0..HOPELESS {
-            assert!(predictions.worth_a_try(&five));
-            predictions.did_not_shrink(&five);
+            assert!(predictions.worth_a_try(SOME, &five));
+            predictions.did_not_shrink(SOME, &five);
         }
-        let tried = (0..64).filter(|_| predictions.worth_a_try(&five)).count();
+        let tried = (0..64)
+            .filter(|_| predictions.worth_a_try(SOME, &five))
+            .count();
         assert_eq!(tried, 4);
-        assert!(predictions.worth_a_try(&six));
-        predictions.shrank(&five, 100);
-        assert!(predictions.worth_a_try(&five));
+        assert!(predictions.worth_a_try(SOME, &six));
+        predictions.shrank(SOME, &five, 100);
+        assert!(predictions.worth_a_try(SOME, &five));
     }
 }

@@ -22,8 +22,11 @@ use cubecl::{
 };
 use lct_kernels::launch::Tickets;
 
-use super::cube::Shared;
+use super::PackRequest;
+use super::cube::{Shared, buffer};
+use super::pages::aligned;
 use super::predict::Predictions;
+use super::slab::{Piece, Shelf};
 use crate::lock::lock;
 use crate::per_device;
 
@@ -37,6 +40,8 @@ const BATCHES: u64 = 4;
 
 /// The most streams whose tickets are kept.
 const MOST_TICKETS: usize = 256;
+/// From so many streams on those are forgotten that have no slab.
+const MOST_STREAMS: usize = 256;
 
 type Statuses = Pin<Box<dyn Future<Output = Result<Vec<Bytes>, String>> + Send>>;
 
@@ -55,6 +60,8 @@ pub(super) struct Reserve<R: CubeRuntime> {
     /// Encodes of one stream follow one another, and so may share them.
     tickets: Mutex<HashMap<StreamId, Tickets>>,
     predictions: Mutex<Predictions>,
+    /// The slabs of each stream.
+    shelves: Mutex<HashMap<StreamId, Arc<Shelf>>>,
 }
 
 /// A batch whose statuses have not been asked for.
@@ -93,7 +100,36 @@ impl<R: CubeRuntime> Reserve<R> {
             error: Mutex::default(),
             tickets: Mutex::default(),
             predictions: Mutex::default(),
+            shelves: Mutex::default(),
         })
+    }
+
+    /// Memory of this thread's stream for a packed form of so many bytes, without its spill.
+    pub(super) fn blob(
+        &self,
+        client: &ComputeClient<R>,
+        bytes: u64,
+        request: &PackRequest,
+    ) -> (Handle, Option<Arc<Piece>>) {
+        if request.slabs
+            && let room = aligned(bytes)
+            && let Some((memory, piece)) = self.shelf().cut(room, |slab| client.empty(slab))
+        {
+            return (memory.offset_end(room - bytes), Some(piece));
+        }
+        (buffer(client, bytes), None)
+    }
+
+    /// The slabs of this thread's stream.
+    fn shelf(&self) -> Arc<Shelf> {
+        let (mut shelves, stream) = (lock(&self.shelves), StreamId::current());
+        if shelves.len() >= MOST_STREAMS {
+            // Threads come and go, and each has a stream.
+            shelves.retain(|_, shelf| Arc::strong_count(shelf) > 1 || !shelf.is_empty());
+        }
+        let most = self.client.properties().memory.max_page_size;
+        let fresh = || Arc::new(Shelf::new(most));
+        shelves.entry(stream).or_insert_with(fresh).clone()
     }
 
     /// The tickets of this thread's stream.
@@ -129,6 +165,13 @@ impl<R: CubeRuntime> Reserve<R> {
         gathering.watched.push(Arc::downgrade(packed));
         gathering.bytes += bytes;
         self.outstanding.fetch_add(bytes, Relaxed);
+    }
+
+    /// The worst case of all encodes whose outcome is not known, and the batches that are on their way.
+    #[cfg(all(test, feature = "wgpu"))]
+    pub(super) fn outstanding(&self) -> (u64, usize) {
+        let batches = lock(&self.reading).len();
+        (self.outstanding.load(Relaxed), batches)
     }
 
     /// The first error of the device that came with a status, once: reading it has taken it from those who wait for results.

@@ -10,7 +10,7 @@ use burn_backend::{DType, ExecutionError, Shape, TensorMetadata};
 use crate::residency::{Residency, admits};
 // What operations need of the residency reaches them through here.
 pub(crate) use crate::residency::{defer_evictions, natural_break, passed_int_bool};
-use crate::store::PackedStore;
+use crate::store::{Origin, PackedStore, Room};
 
 mod image;
 mod recipe;
@@ -62,7 +62,9 @@ pub(crate) fn with_errors_of<B: PackedStore, T>(
     };
     match Residency::<B>::find(device) {
         Some(residency) if lacks_memory(&error.to_string()) => {
-            let memory = residency.stats().memory(None, B::room(device));
+            let memory = residency
+                .stats()
+                .memory(None, B::room(device).map(Room::bytes));
             let reason = format!("{error}\n{memory}");
             Err(ExecutionError::WithContext { reason })
         }
@@ -134,18 +136,27 @@ impl<B: PackedStore> LctTensor<B> {
     /// Takes over a fresh result of B, which enters the hot window if it is one to manage.
     #[must_use]
     pub fn new(tensor: FloatTensor<B>) -> Self {
-        Self::with_recipe(tensor, None)
+        Self::made(Origin::default(), tensor)
     }
 
-    /// [`new`](Self::new) for a result that need not be stored, as the recipe gives it again.
-    pub(crate) fn with_recipe(tensor: FloatTensor<B>, recipe: Option<Recipe<B>>) -> Self {
+    /// [`new`](Self::new) where it is known which operation it is a result of.
+    pub(crate) fn made(origin: Origin, tensor: FloatTensor<B>) -> Self {
+        Self::with_recipe(origin, tensor, None)
+    }
+
+    /// A result that need not be stored, as the recipe gives it again.
+    pub(crate) fn with_recipe(
+        origin: Origin,
+        tensor: FloatTensor<B>,
+        recipe: Option<Recipe<B>>,
+    ) -> Self {
         let device = B::float_device(&tensor);
         let residency = Residency::<B>::of(&device);
         if !admits(residency, tensor.dtype(), tensor.shape().num_elements()) {
             return Self(Form::Passed(tensor));
         }
         B::claim(&device, false);
-        let storage = Arc::new(Storage::new(tensor, device, residency, recipe));
+        let storage = Arc::new(Storage::new(tensor, device, residency, origin, recipe));
         storage.residency.admit(&storage);
         let view = View::identity(&storage.shape);
         Self(Form::Managed(storage, view, None))
@@ -227,12 +238,14 @@ impl<B: PackedStore> LctTensor<B> {
         if self.device() == *device {
             return self;
         }
-        let packed = self.at_rest().and_then(|storage| storage.packed());
-        if let Some(packed) = packed {
+        let packed = self
+            .at_rest()
+            .and_then(|storage| Some((storage.packed()?, storage.origin)));
+        if let Some((packed, origin)) = packed {
             let residency = Residency::<B>::of(device);
             B::claim(device, false);
             if let Some(moved) = B::relocate(packed.get(), device, &residency.request()) {
-                return Self::packed(moved, self.shape(), device.clone(), residency);
+                return Self::packed(moved, self.shape(), device.clone(), residency, origin);
             }
         }
         Self::new(B::move_dense(self.dense(), device))
@@ -244,9 +257,10 @@ impl<B: PackedStore> LctTensor<B> {
         shape: Shape,
         device: Device<B>,
         residency: &'static Residency<B>,
+        origin: Origin,
     ) -> Self {
         let view = View::identity(&shape);
-        let storage = Storage::at_rest(packed, shape, device, residency);
+        let storage = Storage::at_rest(packed, shape, device, residency, origin);
         Self(Form::Managed(Arc::new(storage), view, None))
     }
 
@@ -270,7 +284,13 @@ impl<B: PackedStore> LctTensor<B> {
             return (Self(Form::Passed(tensor)), None);
         }
         B::claim(&device, false);
-        let storage = Arc::new(Storage::new(tensor, device, residency, None));
+        let storage = Arc::new(Storage::new(
+            tensor,
+            device,
+            residency,
+            Origin::default(),
+            None,
+        ));
         let view = View::identity(&storage.shape);
         let weak = Arc::downgrade(&storage);
         (Self(Form::Managed(storage, view, None)), Some(weak))

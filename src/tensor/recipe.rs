@@ -88,6 +88,7 @@ mod tests {
 
     use super::*;
     use crate::samples;
+    use crate::store::Origin;
     use crate::tensor::{ViewOp, defer_evictions, natural_break};
     use crate::{HotWindow, LctBackend, LctConfig, MemoryReport};
 
@@ -107,7 +108,11 @@ mod tests {
 
     fn same(operand: &LctTensor<P>, seed: usize, device: &Device<P>) -> LctTensor<P> {
         let recipe = Recipe::new(Cheap::Same, &[operand]);
-        LctTensor::with_recipe(P::float_from_data(data(seed), device), recipe)
+        LctTensor::with_recipe(
+            Origin::default(),
+            P::float_from_data(data(seed), device),
+            recipe,
+        )
     }
 
     fn bits(tensor: &LctTensor<P>) -> TensorData {

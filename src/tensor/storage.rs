@@ -14,7 +14,7 @@ use crate::backend::LctBackend;
 use crate::lock::lock;
 use crate::report::Stats;
 use crate::residency::{Residency, defer_evictions};
-use crate::store::PackedStore;
+use crate::store::{Origin, PackedStore};
 
 /// After so many evictions without a use in between, a tensor of another thread's stream is packed all the same.
 const MOST_REFUSALS: u32 = 8;
@@ -31,6 +31,7 @@ pub(crate) struct Storage<B: PackedStore> {
     pub(crate) ticket: Arc<AtomicU64>,
     /// The bytes that had entered the hot window when this storage last did.
     pub(crate) entered: Arc<AtomicU64>,
+    pub(crate) origin: Origin,
     /// How it was computed, if that is cheap to do again.
     recipe: Option<Recipe<B>>,
     /// How often it was to leave the window and another thread's stream was in the way, since its last use.
@@ -131,12 +132,14 @@ impl<B: PackedStore> Storage<B> {
         tensor: FloatTensor<B>,
         device: Device<B>,
         residency: &'static Residency<B>,
+        origin: Origin,
         recipe: Option<Recipe<B>>,
     ) -> Self {
         Self::with(
             tensor.shape(),
             device,
             residency,
+            origin,
             recipe,
             State::Dense(tensor),
         )
@@ -148,15 +151,17 @@ impl<B: PackedStore> Storage<B> {
         shape: Shape,
         device: Device<B>,
         residency: &'static Residency<B>,
+        origin: Origin,
     ) -> Self {
         let state = State::Resting(Arc::new(Rest::Packed(packed)));
-        Self::with(shape, device, residency, None, state)
+        Self::with(shape, device, residency, origin, None, state)
     }
 
     fn with(
         shape: Shape,
         device: Device<B>,
         residency: &'static Residency<B>,
+        origin: Origin,
         recipe: Option<Recipe<B>>,
         state: State<LctBackend<B>>,
     ) -> Self {
@@ -167,6 +172,7 @@ impl<B: PackedStore> Storage<B> {
             residency,
             ticket: Arc::default(),
             entered: Arc::default(),
+            origin,
             recipe,
             refusals: AtomicU32::new(0),
             images: Mutex::default(),

@@ -6,7 +6,7 @@ use burn_backend::tensor::FloatTensor;
 use lct_kernels::optim::Update;
 
 use super::{LctTensor, Storage, natural_break};
-use crate::store::{Operands, PackedStore};
+use crate::store::{Operands, Origin, PackedStore};
 
 impl<B: PackedStore> LctTensor<B> {
     /// Does the step as one operation of the backend inside; returns the new weight and states. Where all of them rest
@@ -29,7 +29,8 @@ impl<B: PackedStore> LctTensor<B> {
             states: dense.collect(),
         };
         let new = B::update(update, operands);
-        new.into_iter().map(Self::new).collect()
+        let wrap = |(index, tensor)| Self::made(Origin::result("update", index), tensor);
+        new.into_iter().enumerate().map(wrap).collect()
     }
 
     /// The step on the packed forms of weight and states, or the gradient if they do not all rest packed.
@@ -52,7 +53,8 @@ impl<B: PackedStore> LctTensor<B> {
         let request = storages[0].residency.request();
         let new = B::update_packed(update, gradient, &forms, &request)?;
         let wrap = |(packed, old): (B::Packed, &Arc<Storage<B>>)| {
-            Self::packed(packed, old.shape.clone(), old.device.clone(), old.residency)
+            let (shape, device) = (old.shape.clone(), old.device.clone());
+            Self::packed(packed, shape, device, old.residency, old.origin)
         };
         Ok(new.into_iter().zip(storages).map(wrap).collect())
     }

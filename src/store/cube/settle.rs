@@ -10,8 +10,7 @@ use super::buffers::{decode, trimmed};
 use super::{Form, Original, PackedBuffers, Shared};
 use crate::error::PackError;
 use crate::report::KeptDense;
-use crate::store::PackRequest;
-use crate::store::{pages, reserve::Reserve};
+use crate::store::{PackRequest, Room, pages, reserve::Reserve};
 
 impl<R: CubeRuntime> Shared<R> {
     /// Where the device says how the encode went: the start of the blob's header, which the encode writes, and the verdict
@@ -88,9 +87,9 @@ impl<R: CubeRuntime> Shared<R> {
         {
             let mut predictions = Reserve::<R>::of(&self.device).predictions();
             if pays {
-                predictions.shrank(&layout, end);
+                predictions.shrank(self.origin, &layout, end);
             } else {
-                predictions.did_not_shrink(&layout);
+                predictions.did_not_shrink(self.origin, &layout);
             }
         }
         if !pays {
@@ -133,7 +132,10 @@ impl<R: CubeRuntime> Shared<R> {
         let error = PackError::Lost {
             shape: self.meta.shape().as_slice().to_vec(),
             reason,
-            memory: stats.memory(Some(needed), pages::room::<R>(&self.device)),
+            memory: stats.memory(
+                Some(needed),
+                pages::room::<R>(&self.device).map(Room::bytes),
+            ),
         };
         let why = error.to_string();
         stats.on_error(error);

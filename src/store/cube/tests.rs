@@ -11,6 +11,7 @@ use lct_kernels::{CodecConfig, Mismatch, VerifyError};
 use super::*;
 use crate::report::Stats;
 use crate::samples;
+use crate::store::Origin;
 use crate::store::inject::{self, FLIPPED, Fault};
 use crate::tensor::LctTensor;
 use crate::{HotWindow, LctBackend, LctConfig, MemoryState};
@@ -46,9 +47,11 @@ impl Request {
     fn new(fault: Option<Fault>) -> Self {
         Self(PackRequest {
             codec: CodecConfig::default(),
+            origin: Origin::default(),
             verify: false,
             spill_reserve: 1 << 20,
             confirm: false,
+            slabs: false,
             stats: Arc::new(Stats::default()),
             fault,
         })
@@ -84,6 +87,65 @@ fn shape(error: &PackError) -> &[usize] {
         PackError::Mismatch { shape, .. }
         | PackError::Refused { shape, .. }
         | PackError::Lost { shape, .. } => shape,
+    }
+}
+
+#[test]
+fn pieces_of_slabs_hold_packed_forms() {
+    let _alone = alone();
+    let mut request = Request::new(None);
+    request.0.slabs = true;
+    let mut forms: Vec<(usize, Packed)> = Vec::new();
+    for seed in 0..60 {
+        forms.push((seed, request.pack(seed)));
+        if seed % 3 != 0 {
+            // Its place is another's next.
+            forms.swap_remove(seed % forms.len());
+        }
+        let blob = forms.last().map(|(_, form)| form.buffers().unwrap().blob);
+        assert!(blob.is_none_or(|blob| blob.offset_end >= Some(1 << 20)));
+    }
+    let (seed, form) = &forms[5];
+    assert_eq!(bits(form), data(*seed), "before its outcome is known");
+    assert_eq!(request.errors(), []);
+    assert_eq!(forms.len(), 20);
+    for (seed, form) in &forms {
+        assert_eq!(bits(form), data(*seed));
+    }
+}
+
+#[test]
+fn what_is_on_its_way_stays_within_the_limit() {
+    let _alone = alone();
+    P::settle(&DEVICE);
+    let mut request = Request::new(None);
+    let reserve = Reserve::<WgpuRuntime>::of(&DEVICE);
+    let first = request.pack(0);
+    let (bound, _) = reserve.outstanding();
+    assert!(bound > 0);
+    let limit = 9 * bound;
+    request.0.spill_reserve = limit;
+    let mut most = (0, 0);
+    let forms: Vec<Packed> = (1..40)
+        .map(|seed| {
+            let form = request.pack(seed);
+            let (bytes, batches) = reserve.outstanding();
+            assert!(bytes <= limit, "{bytes} of {limit}");
+            most = most.max((bytes, batches));
+            form
+        })
+        .collect();
+    assert!(most.0 > limit / 2 && most.1 >= 2, "{most:?}");
+    // A single one that is more than the limit has its way once no other is on its.
+    request.0.spill_reserve = 1;
+    let last = request.pack(40);
+    let (bytes, batches) = reserve.outstanding();
+    assert!(bytes <= 2 * bound && batches == 0, "{bytes}, {batches}");
+    assert_eq!(request.errors(), []);
+    assert_eq!(reserve.outstanding(), (0, 0));
+    let all = [first].into_iter().chain(forms).chain([last]);
+    for (seed, form) in all.enumerate() {
+        assert_eq!(bits(&form), data(seed));
     }
 }
 
