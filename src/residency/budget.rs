@@ -20,6 +20,11 @@ const LEAST_RESERVE: u64 = 8 << 20;
 /// managed, for pages of the sizes that are not needed just now, and for the pieces that the driver's pool comes to.
 const SLACK_PARTS: u64 = 2;
 
+/// A slab is about one of so many parts of the most bytes that ever lived, within these bounds.
+const SLAB_PARTS: u64 = 64;
+const LEAST_SLAB: u64 = 16 << 20;
+const MOST_SLAB: u64 = 256 << 20;
+
 /// A limit that was reached is lowered by one part of so many, to see whether a lower one can be reached by now.
 const PROBE_PARTS: u64 = 64;
 
@@ -35,8 +40,8 @@ pub(super) struct Budget {
     reach: AtomicU64,
     /// The most by which the limit was missed since the last summit.
     missed: AtomicU64,
-    /// The same of the time between the two summits before.
-    missed_before: AtomicU64,
+    /// What all forms took where the limit was missed most between the two summits before; 0 if it was kept.
+    taken_before: AtomicU64,
     /// The most logical bytes that had ever lived when the last summit was met.
     most: AtomicU64,
     /// The dense bytes at the step's summit; 0 if that is not known.
@@ -66,7 +71,7 @@ impl Budget {
             window,
             reach: AtomicU64::new(0),
             missed: AtomicU64::new(0),
-            missed_before: AtomicU64::new(0),
+            taken_before: AtomicU64::new(0),
             most: AtomicU64::new(0),
             dense: AtomicU64::new(0),
             summit: AtomicU64::new(0),
@@ -110,16 +115,20 @@ impl Budget {
         let missed = self.missed.swap(0, Relaxed);
         let most = stats.logical.most();
         if self.most.swap(most, Relaxed) != most {
-            self.missed_before.store(0, Relaxed);
+            self.taken_before.store(0, Relaxed);
             self.reach.store(0, Relaxed);
             return;
         }
-        let before = self.missed_before.swap(missed, Relaxed);
+        let taken = match missed {
+            0 => 0,
+            missed => self.limit(stats) + missed,
+        };
+        let before = self.taken_before.swap(taken, Relaxed);
         let reach = self.reach.load(Relaxed);
-        let reach = match (missed, before) {
+        let reach = match (taken, before) {
             (0, _) => reach - reach / PROBE_PARTS,
             (_, 0) => reach,
-            (missed, before) => self.limit(stats) + missed.min(before),
+            (taken, before) => reach.max(taken.min(before)),
         };
         self.reach.store(reach, Relaxed);
     }
@@ -190,6 +199,15 @@ impl Budget {
             HotWindow::Bytes(_) => 0,
             HotWindow::Share(_) => stats.logical.most() / LEAST_PARTS,
         }
+    }
+
+    /// The bytes of a slab for packed forms; 0 where they have buffers of their own.
+    pub(super) fn slab_bytes(&self, stats: &Stats) -> u64 {
+        if !self.is_tight() {
+            return 0;
+        }
+        let part = stats.logical.most() / SLAB_PARTS;
+        part.next_power_of_two().clamp(LEAST_SLAB, MOST_SLAB)
     }
 
     /// What is over the budget, if anything, or will be when `rise` bytes more are made. It is at least what the device
@@ -276,9 +294,13 @@ mod tests {
         assert_eq!(excess(), 200, "the step goes on");
         budget.at_summit(&stats);
         assert_eq!(excess(), 200, "once may be an accident");
-        budget.miss(100 * MIB);
+        budget.miss(170 * MIB);
         budget.at_summit(&stats);
-        assert_eq!(excess(), 100, "900 MiB are in reach");
+        assert_eq!(excess(), 100, "900 MiB are in reach, as was seen twice");
+        budget.miss(20 * MIB);
+        budget.at_summit(&stats);
+        assert_eq!(excess(), 80, "970 were taken before, 920 now");
+        budget.reach.store(900 * MIB, Relaxed);
         // As long as that is so, a little less is tried in each step.
         budget.at_summit(&stats);
         assert_eq!(excess(), 114);
@@ -298,6 +320,10 @@ mod tests {
         budget.miss(100 * MIB);
         budget.at_summit(&stats);
         assert_eq!(excess(), 100, "half of the 200 that are new");
+        budget.reach.store(1000 * MIB, Relaxed);
+        stats.logical.add(100 * MIB);
+        budget.at_summit(&stats);
+        assert_eq!(excess(), 50, "what was in reach is forgotten");
     }
 
     #[test]
@@ -335,11 +361,13 @@ mod tests {
         assert_eq!(budget.excess(&books, 0, 0), None, "half as much again fits");
         let config = LctConfig::default();
         assert_eq!(budget.spill_reserve(&config, &books), 200 * MIB);
+        assert_eq!(budget.slab_bytes(&books), 0);
         budget.fit(1049 * MIB, &books);
         let excess = budget.excess(&books, 0, 0).unwrap();
         assert_eq!((excess.bytes, excess.dense), (0, 600 * MIB));
         assert_eq!(budget.excess(&stats(1600, 100), 0, 0), None);
         assert_eq!(budget.spill_reserve(&config, &books), 50 * MIB);
+        assert_eq!(budget.slab_bytes(&books), 32 * MIB);
     }
 
     #[test]

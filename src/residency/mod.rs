@@ -189,8 +189,8 @@ impl<B: PackedStore> Residency<B> {
         if shortage > 0
             || self.stats.reserved_now() > part && self.budget.wants_reserves(&self.stats, rise)
         {
-            // Worth waiting for: much memory is held only because the host does not know that it is not needed. And at a wait
-            // the driver takes whole pieces of its pool apart, if it was told to keep none.
+            // Worth waiting for: much memory is held only because the host does not know that it is not needed. And where
+            // something is waited for, the driver takes whole pieces of its pool apart, if it was told to keep none.
             B::take_statuses(device);
             B::ask_statuses(device);
             B::take_statuses(device);
@@ -401,7 +401,7 @@ impl<B: PackedStore> Residency<B> {
             verify: self.config.verify,
             spill_reserve: self.budget.spill_reserve(&self.config, &self.stats),
             confirm: self.short.load(Relaxed),
-            slabs: self.budget.is_tight(),
+            slab_bytes: self.budget.slab_bytes(&self.stats),
             stats: self.stats.clone(),
             #[cfg(test)]
             fault: crate::store::inject::current(),

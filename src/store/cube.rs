@@ -69,8 +69,7 @@ pub(super) struct PackedBuffers {
     pub(super) serial: u32,
     pub(super) rows: DenseLayout,
     pub(super) blob: Handle,
-    /// Where the blob is a part of a slab, that part.
-    #[expect(dead_code, reason = "kept as long as the blob is in use")]
+    /// Where the blob is a part of a slab, that part, which is kept as long as the blob is in use.
     pub(super) piece: Option<Arc<Piece>>,
     /// The worst case until the status is known, then what was used. `None`: nothing spilled.
     pub(super) spill: Option<Handle>,
@@ -270,13 +269,13 @@ impl<R: CubeRuntime> CubePacked<R> {
         }))
     }
 
-    /// One that lies where `other` does.
-    pub(super) fn like(other: &Self, footprint: Footprint, form: Form<R>) -> Self {
+    /// One of another origin that lies where `other` does.
+    pub(super) fn like(other: &Self, origin: Origin, footprint: Footprint, form: Form<R>) -> Self {
         Self(Arc::new(Shared {
             client: other.0.client.clone(),
             device: other.0.device.clone(),
             meta: other.0.meta.clone(),
-            origin: other.0.origin,
+            origin,
             footprint,
             form: Mutex::new(form),
         }))
@@ -290,7 +289,8 @@ impl<R: CubeRuntime> CubePacked<R> {
         if !R::can_read_tensor(meta.shape(), meta.strides()) {
             return None;
         }
-        let buffers = self.settled()?;
+        // A piece of a slab would take the slab along.
+        let buffers = self.settled().filter(|buffers| buffers.piece.is_none())?;
         let moved = |buffer: Handle| moved::<R>(home, buffer, device);
         let spilled = buffers.spill.as_ref().map_or(0, Handle::size_in_used);
         let layout = &buffers.layout;

@@ -13,7 +13,7 @@ use lct_kernels::{PackedLayout, Profile};
 use super::cube::{CubePacked, Form, PackedBuffers, buffer, confirm};
 use super::cube_layout::{lay_out, memory_rows, span_bytes};
 use super::reserve::Reserve;
-use super::{Operands, PackRequest};
+use super::{Operands, Origin, PackRequest};
 use crate::report::{Footprint, KeptDense};
 
 /// A code is chosen anew when the records take so much more than they did under it at first: one part of so many.
@@ -117,13 +117,13 @@ impl<R: CubeRuntime> CubePacked<R> {
             weight: dense.next().expect("the weight is there"),
             states: dense.collect(),
         };
-        let keep = |(tensor, old): (CubeTensor<R>, &&Self)| {
+        let keep = |(index, (tensor, old)): (usize, (CubeTensor<R>, &&Self))| {
             let logical = 2 * tensor.shape().num_elements() as u64;
             let footprint = Footprint::kept_dense(&request.stats, logical, KeptDense::Failed);
-            Self::like(old, footprint, Form::Dense(tensor))
+            Self::like(old, Origin::updated(index), footprint, Form::Dense(tensor))
         };
         let new = self::update(update, operands);
-        new.into_iter().zip(old).map(keep).collect()
+        new.into_iter().zip(old).enumerate().map(keep).collect()
     }
 
     fn update_buffers(
@@ -138,8 +138,8 @@ impl<R: CubeRuntime> CubePacked<R> {
         let layout = PackedLayout::new(values, Profile::Auto).ok()?;
         let layouts: Vec<PackedLayout> = {
             let predictions = reserve.predictions();
-            let fit = |old: &&Self| predictions.fit(old.0.origin, layout);
-            old.iter().map(fit).collect()
+            let fit = |index| predictions.fit(Origin::updated(index), layout);
+            (0..old.len()).map(fit).collect()
         };
         let bounds = layouts.iter().map(PackedLayout::spill_bound_bytes);
         // This may settle old encodes, so their forms are looked at later.
@@ -184,39 +184,39 @@ impl<R: CubeRuntime> CubePacked<R> {
         )
         .inspect_err(|error| tracing::error!(%error, "packed tensors are updated densely"))
         .ok()?;
-        let finish =
-            |(((after, piece), before), old): (((PackedForm, _), PackedBuffers), &&Self)| {
-                let layout = after.layout;
-                let bound = layout.spill_bound_bytes();
-                let footprint = Footprint::packed(
-                    &request.stats,
-                    layout.dense_bytes(),
-                    layout.blob_bytes(),
-                    bound,
-                );
-                let new = PackedBuffers {
-                    layout,
-                    serial,
-                    rows: before.rows,
-                    blob: after.blob,
-                    piece,
-                    spill: after.spill,
-                    end: None,
-                    end_of_choice: before.end_of_choice,
-                };
-                let new = Self::like(old, footprint, Form::Packed(new));
-                reserve.watch(&new.0, bound);
-                new
+        let parts = after.into_iter().zip(pieces).zip(buffers).zip(old);
+        let finish = |(index, (((after, piece), before), old)): (
+            usize,
+            (((PackedForm, _), PackedBuffers), &&Self),
+        )| {
+            let PackedForm {
+                layout,
+                blob,
+                spill,
+            } = after;
+            let bound = layout.spill_bound_bytes();
+            let footprint = Footprint::packed(
+                &request.stats,
+                layout.dense_bytes(),
+                layout.blob_bytes(),
+                bound,
+            );
+            let new = PackedBuffers {
+                layout,
+                serial,
+                rows: before.rows,
+                blob,
+                piece,
+                spill,
+                end: None,
+                end_of_choice: before.end_of_choice,
             };
-        Some(
-            after
-                .into_iter()
-                .zip(pieces)
-                .zip(buffers)
-                .zip(old)
-                .map(finish)
-                .collect(),
-        )
+            let form = Form::Packed(new);
+            let new = Self::like(old, Origin::updated(index), footprint, form);
+            reserve.watch(&new.0, bound);
+            new
+        };
+        Some(parts.enumerate().map(finish).collect())
     }
 }
 

@@ -420,7 +420,7 @@ mod tests {
             verify: true,
             spill_reserve: 1 << 20,
             confirm: false,
-            slabs: false,
+            slab_bytes: 0,
             stats: Arc::new(Stats::default()),
             fault: None,
         }

@@ -63,8 +63,13 @@ impl Origin {
         Self::result(operation, 0)
     }
 
-    /// One of several results of the same size.
-    pub(crate) fn result(operation: &'static str, result: usize) -> Self {
+    /// What an optimizer's step makes of the weight, or of one of the states that follow.
+    #[cfg(any(feature = "optim", feature = "cube"))]
+    pub(crate) fn updated(index: usize) -> Self {
+        Self::result("update", index)
+    }
+
+    fn result(operation: &'static str, result: usize) -> Self {
         Self { operation, result }
     }
 }
@@ -81,9 +86,9 @@ pub struct PackRequest {
     /// Memory is short: see to it that the packed form has got its memory before the dense tensor goes.
     #[cfg_attr(not(feature = "cube"), expect(dead_code))]
     pub(crate) confirm: bool,
-    /// Memory is tight: packed forms get pieces of slabs.
+    /// The bytes of a slab, of which packed forms get pieces, where memory is tight; otherwise 0.
     #[cfg_attr(not(feature = "cube"), expect(dead_code))]
-    pub(crate) slabs: bool,
+    pub(crate) slab_bytes: u64,
     pub(crate) stats: Arc<Stats>,
     /// What shall go wrong.
     #[cfg(test)]

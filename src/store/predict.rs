@@ -9,7 +9,7 @@ use lct_kernels::{PackedLayout, Profile};
 
 use super::{Origin, PackRequest};
 
-/// How many earlier tensors of a size are remembered.
+/// How many earlier tensors of an origin and size are remembered.
 const REMEMBERED: usize = 16;
 /// So many parts of [`QUARTERS`] of them have found room enough; what the others needed beyond it was cut out of their spill.
 const ROOMY: usize = 3;
@@ -17,7 +17,7 @@ const QUARTERS: usize = 4;
 /// Room is given in steps of one word for so many values, 1/16 bit for a value: in few sizes, so that the pages of one step serve
 /// the next.
 const GRAINS: u64 = 512;
-/// After so many tensors of a size in succession that did not shrink, the next ones are not packed,
+/// After so many of them in succession that did not shrink, the next ones are not packed,
 const HOPELESS: u32 = 4;
 /// except one of so many, to see whether it does now.
 const RETRY: u32 = 16;
@@ -43,8 +43,8 @@ impl History {
     fn usual(&self) -> Option<u64> {
         let mut words: Vec<u32> = self.words.iter().copied().collect();
         words.sort_unstable();
-        let last = words.len().checked_sub(1)?;
-        Some(u64::from(words[last * ROOMY / QUARTERS]))
+        let enough = (words.len() * ROOMY).div_ceil(QUARTERS);
+        words.get(enough.checked_sub(1)?).copied().map(u64::from)
     }
 }
 
@@ -110,6 +110,9 @@ mod tests {
         let layout = PackedLayout::new(100_000, Profile::Auto).unwrap();
         let mut predictions = Predictions::default();
         assert_eq!(predictions.fit(SOME, layout), layout);
+        predictions.shrank(SOME, &layout, 6000);
+        predictions.shrank(SOME, &layout, 8000);
+        assert_eq!(predictions.fit(SOME, layout).capacity(), 8192);
         for words in 0..REMEMBERED as u32 {
             predictions.shrank(SOME, &layout, 8000 - 100 * words);
         }
@@ -132,7 +135,8 @@ mod tests {
         let other = PackedLayout::new(100_001, Profile::Auto).unwrap();
         assert_eq!(predictions.fit(SOME, other), other);
         assert_eq!(predictions.fit(Origin::of("sub"), layout), layout);
-        assert_eq!(predictions.fit(Origin::result("add", 1), layout), layout);
+        let second = Origin { result: 1, ..SOME };
+        assert_eq!(predictions.fit(second, layout), layout);
         // What each stream owns is fixed.
         let fixed = PackedLayout::new(100_000, Profile::Clean).unwrap();
         assert_eq!(predictions.fit(SOME, fixed), fixed);

@@ -8,7 +8,7 @@
 //!
 //! No lock is held while the device works, but the one of those who wait for just that.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::future::{Future, ready};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -23,10 +23,11 @@ use cubecl::{
 use lct_kernels::launch::Tickets;
 
 use super::PackRequest;
-use super::cube::{Shared, buffer};
+use super::cube::{Shared, buffer, confirm};
 use super::pages::aligned;
 use super::predict::Predictions;
 use super::slab::{Piece, Shelf};
+use super::streams;
 use crate::lock::lock;
 use crate::per_device;
 
@@ -111,24 +112,30 @@ impl<R: CubeRuntime> Reserve<R> {
         bytes: u64,
         request: &PackRequest,
     ) -> (Handle, Option<Arc<Piece>>) {
-        if request.slabs
+        let slab = request.slab_bytes;
+        // A slab that was refused would take all with it that is cut out of it.
+        let fresh = |bytes| {
+            let memory = client.empty(bytes);
+            confirm(client, [&memory].into_iter()).ok().map(|()| memory)
+        };
+        if slab > 0
             && let room = aligned(bytes)
-            && let Some((memory, piece)) = self.shelf().cut(room, |slab| client.empty(slab))
+            && let Some((memory, piece)) = self.shelf(slab).cut(room, fresh)
         {
             return (memory.offset_end(room - bytes), Some(piece));
         }
         (buffer(client, bytes), None)
     }
 
-    /// The slabs of this thread's stream.
-    fn shelf(&self) -> Arc<Shelf> {
+    /// The slabs of this thread's stream, of so many bytes if there is none yet and buffers may have as many.
+    fn shelf(&self, slab_bytes: u64) -> Arc<Shelf> {
         let (mut shelves, stream) = (lock(&self.shelves), StreamId::current());
         if shelves.len() >= MOST_STREAMS {
             // Threads come and go, and each has a stream.
             shelves.retain(|_, shelf| Arc::strong_count(shelf) > 1 || !shelf.is_empty());
         }
         let most = self.client.properties().memory.max_page_size;
-        let fresh = || Arc::new(Shelf::new(most));
+        let fresh = || Arc::new(Shelf::new(slab_bytes.min(most)));
         shelves.entry(stream).or_insert_with(fresh).clone()
     }
 
@@ -231,6 +238,15 @@ impl<R: CubeRuntime> Reserve<R> {
 
     /// Asks for the contents of buffers.
     fn read(&'static self, handles: Vec<Handle>) -> Statuses {
+        // CubeCL lets this thread's stream wait for memory of another one that is younger than the last wait. A piece of a slab
+        // is as old as the slab, whenever it was written.
+        let pieces = handles
+            .iter()
+            .filter(|handle| handle.offset_start.is_some());
+        let others: HashSet<StreamId> = pieces.map(|piece| piece.stream).collect();
+        for other in others {
+            streams::wait_for(&self.client, other);
+        }
         // CubeCL panics, here too, where its own thread does: as it looks for memory that could not be had.
         match catch_unwind(AssertUnwindSafe(|| self.client.read_async(handles))) {
             Ok(read) => Box::pin(async { read.await.map_err(|error| error.to_string()) }),

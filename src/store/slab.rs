@@ -12,8 +12,6 @@ use cubecl::server::Handle;
 
 use crate::lock::lock;
 
-/// Bytes of a slab, where a buffer may have as many.
-const SLAB: u64 = 256 << 20;
 /// A larger part of a slab than one of so many is no piece of it.
 const LARGEST_PARTS: u64 = 2;
 
@@ -49,10 +47,10 @@ pub(super) struct Piece {
 }
 
 impl Shelf {
-    /// Where buffers have at most so many bytes.
-    pub(super) fn new(most: u64) -> Self {
+    /// With slabs of so many bytes.
+    pub(super) fn new(slab_bytes: u64) -> Self {
         Self {
-            slab_bytes: SLAB.min(most),
+            slab_bytes,
             slabs: Mutex::default(),
         }
     }
@@ -62,12 +60,12 @@ impl Shelf {
         lock(&self.slabs).list.is_empty()
     }
 
-    /// A piece of so many bytes, and where it lies; `fresh` makes the memory of another slab. `None` if it were too large a
-    /// part of one.
+    /// A piece of so many bytes, and where it lies; `fresh` makes the memory of another slab, if there is any. `None` if there is
+    /// not, or it were too large a part of one.
     pub(super) fn cut(
         self: &Arc<Self>,
         bytes: u64,
-        fresh: impl FnOnce(usize) -> Handle,
+        fresh: impl FnOnce(usize) -> Option<Handle>,
     ) -> Option<(Handle, Arc<Piece>)> {
         if bytes > self.slab_bytes / LARGEST_PARTS {
             return None;
@@ -81,11 +79,12 @@ impl Shelf {
         let (index, start) = match fits.min() {
             Some((_, index, start)) => (index, start),
             None => {
+                let memory = fresh(self.slab_bytes as usize)?;
                 let number = slabs.made;
                 slabs.made += 1;
                 slabs.list.push(Slab {
                     number,
-                    memory: fresh(self.slab_bytes as usize),
+                    memory,
                     free: BTreeMap::from([(0, self.slab_bytes)]),
                 });
                 (slabs.list.len() - 1, 0)
@@ -128,10 +127,7 @@ impl Drop for Piece {
         }
         free.insert(start, bytes);
         if bytes == self.shelf.slab_bytes {
-            let slab = slabs.list.remove(index);
-            // Dropping memory tells CubeCL.
-            drop(slabs);
-            drop(slab);
+            slabs.list.remove(index);
         }
     }
 }
@@ -146,8 +142,8 @@ mod tests {
 
     const SMALL: u64 = 64 << 10;
 
-    fn fresh(bytes: usize) -> Handle {
-        WgpuRuntime::client(&WgpuDevice::default()).empty(bytes)
+    fn fresh(bytes: usize) -> Option<Handle> {
+        Some(WgpuRuntime::client(&WgpuDevice::default()).empty(bytes))
     }
 
     proptest! {
@@ -198,6 +194,10 @@ mod tests {
         drop((b, d));
         assert_eq!(cut(4096).start, small);
         assert_eq!(cut(5000).start, large);
+        assert_eq!(lock(&shelf.slabs).made, 1);
+        let rest = shelf.cut(SMALL / LARGEST_PARTS, |_| None);
+        let refused = shelf.cut(SMALL / LARGEST_PARTS, |_| None);
+        assert!(rest.is_some() && refused.is_none());
         assert_eq!(lock(&shelf.slabs).made, 1);
     }
 }

@@ -29,7 +29,7 @@ impl<B: PackedStore> LctTensor<B> {
             states: dense.collect(),
         };
         let new = B::update(update, operands);
-        let wrap = |(index, tensor)| Self::made(Origin::result("update", index), tensor);
+        let wrap = |(index, tensor)| Self::made(Origin::updated(index), tensor);
         new.into_iter().enumerate().map(wrap).collect()
     }
 
@@ -52,10 +52,15 @@ impl<B: PackedStore> LctTensor<B> {
         let forms: Vec<&B::Packed> = rests.iter().map(|rest| rest.get()).collect();
         let request = storages[0].residency.request();
         let new = B::update_packed(update, gradient, &forms, &request)?;
-        let wrap = |(packed, old): (B::Packed, &Arc<Storage<B>>)| {
+        let wrap = |(index, (packed, old)): (usize, (B::Packed, &Arc<Storage<B>>))| {
             let (shape, device) = (old.shape.clone(), old.device.clone());
-            Self::packed(packed, shape, device, old.residency, old.origin)
+            Self::packed(packed, shape, device, old.residency, Origin::updated(index))
         };
-        Ok(new.into_iter().zip(storages).map(wrap).collect())
+        Ok(new
+            .into_iter()
+            .zip(storages)
+            .enumerate()
+            .map(wrap)
+            .collect())
     }
 }

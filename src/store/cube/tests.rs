@@ -51,7 +51,7 @@ impl Request {
             verify: false,
             spill_reserve: 1 << 20,
             confirm: false,
-            slabs: false,
+            slab_bytes: 0,
             stats: Arc::new(Stats::default()),
             fault,
         })
@@ -94,7 +94,7 @@ fn shape(error: &PackError) -> &[usize] {
 fn pieces_of_slabs_hold_packed_forms() {
     let _alone = alone();
     let mut request = Request::new(None);
-    request.0.slabs = true;
+    request.0.slab_bytes = 16 << 20;
     let mut forms: Vec<(usize, Packed)> = Vec::new();
     for seed in 0..60 {
         forms.push((seed, request.pack(seed)));
