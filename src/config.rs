@@ -59,7 +59,8 @@ pub struct LctConfig {
     pub family: Family,
     /// Bytes of worst-case spill that may be reserved for encodes whose outcome the host has not read yet, and at most an
     /// eighth of the most bytes that ever lived (a thirty-second where the device is tight; but 8 MiB). It bounds how far the
-    /// host runs ahead of the accelerator. While reserved, a tensor takes about what it took dense; outcomes are read first where a share would be exceeded otherwise.
+    /// host runs ahead of the accelerator. While reserved, a tensor takes about what it took dense; outcomes are read first
+    /// where a share would be exceeded otherwise.
     pub spill_reserve: u64,
     /// Decode every packed tensor at once and compare it with the original, bit for bit, where both are: on the device. The
     /// original stays until the comparison has been read, and for good if it found a difference, which is

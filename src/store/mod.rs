@@ -145,7 +145,7 @@ impl Room {
         self.free + self.pooled
     }
 
-    /// What can be counted on. Where half of a pool was free, buffers of 48 MB were refused (an H200, Qwen3-4B).
+    /// What can be counted on. Where a sixth of a pool was free, buffers of 48 MB were refused (an H200, Qwen3-4B).
     pub(crate) fn safe(self) -> u64 {
         self.free + self.pooled / 2
     }

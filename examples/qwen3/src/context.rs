@@ -59,8 +59,8 @@ pub struct Point {
     pub peak_bytes_process: Option<u64>,
     /// The steps.
     pub steps: Vec<Step>,
-    /// The loss of a batch of the validation text after them. A device that could not do the last step fails here, as no loss
-    /// before depends on the weights that it left.
+    /// The loss of a batch of the validation text after them. A device that could not do the last step fails here, or gives
+    /// NaN (null in JSON), as no loss before depends on the weights that it left.
     #[serde(default)]
     pub validation_loss: f64,
 }
