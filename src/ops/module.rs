@@ -113,10 +113,17 @@ impl<B: PackedStore> ModuleOps<Self> for LctBackend<B> {
         (weights: FloatTensor, indices: IntTensor) -> FloatTensor:
         embedding
     }
-    forward! {
-        break(weights);
-        (weights: FloatTensor, output_grad: FloatTensor, indices: IntTensor) -> FloatTensor:
-        embedding_backward
+    fn embedding_backward(
+        weights: FloatTensor<Self>,
+        output_grad: FloatTensor<Self>,
+        indices: IntTensor<Self>,
+    ) -> FloatTensor<Self> {
+        output_grad.touch();
+        natural_break::<B>(&weights.device());
+        // Of the weights only the shape matters, and a decode would take as much memory as the gradient.
+        let result = B::embedding_backward(weights.outline(), output_grad.dense(), indices);
+        B::queued(&result);
+        wrap!(embedding_backward: FloatTensor, result)
     }
     forward! {
         break(x);

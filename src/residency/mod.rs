@@ -49,7 +49,7 @@ const HELD_PARTS: u64 = 16;
 const FREE_PARTS: u64 = 8;
 /// Where the limit would be exceeded with what is reserved for unread outcomes, no more than one of so many parts of the most
 /// bytes that ever lived stays reserved.
-const SETTLE_PARTS: u64 = 32;
+const SETTLE_PARTS: u64 = 64;
 /// The room that the device shall have, beside the window's floor, in tensors as large as the largest.
 const HEADROOM: u64 = 3;
 

@@ -4,8 +4,9 @@ use std::sync::Arc;
 #[cfg(feature = "distributed")]
 use std::sync::Weak;
 
+use burn_backend::ops::FloatTensorOps;
 use burn_backend::tensor::{Device, FloatTensor};
-use burn_backend::{DType, ExecutionError, Shape, TensorMetadata};
+use burn_backend::{DType, ExecutionError, FloatDType, Shape, TensorMetadata};
 
 use crate::residency::{Residency, admits};
 // What operations need of the residency reaches them through here.
@@ -183,6 +184,20 @@ impl<B: PackedStore> LctTensor<B> {
                     Err(storage) => storage.to_dense(&view),
                 }
             }
+        }
+    }
+
+    /// A tensor of B with this one's shape, type and device, for an operation that asks for no more: what is at rest is not
+    /// decoded for it. Its values are anything, and it takes no memory.
+    pub(crate) fn outline(self) -> FloatTensor<B> {
+        match &self.0 {
+            Form::Managed(storage, ..) if storage.held() == Held::Nothing => {
+                let shape = self.shape();
+                let point = Shape::from(vec![1; shape.rank()]);
+                let point = B::Eager::float_empty(point, &storage.device, FloatDType::BF16);
+                B::from_eager(B::Eager::float_expand(point, shape))
+            }
+            _ => self.dense(),
         }
     }
 

@@ -1,13 +1,33 @@
 //! Embeddings and positions.
 
 use burn::nn::{EmbeddingConfig, PositionalEncodingConfig, RotaryEncodingConfig};
+use burn::tensor::TensorPrimitive;
+use burn::tensor::ops::ModuleOps;
 
-use crate::results::{indices, leaf};
-use crate::{DEVICE, Results, Train, same_bits};
+use crate::results::{indices, leaf, normal};
+use crate::{DEVICE, Lct, Packed, Results, Train, report, same_bits, turn};
 
 #[test]
 fn embeddings() {
     same_bits!(tokens);
+}
+
+#[test]
+fn the_gradient_decodes_no_weights() {
+    let _turn = turn();
+    let weights = normal::<Packed, 2>([200, 48], 1).inner();
+    let grad = normal::<Packed, 3>([16, 25, 48], 2).inner();
+    let tokens = indices::<Packed, 2>([16, 25], 200, 3).inner();
+    let before = report().decoded_bytes;
+    let found = <Lct as ModuleOps<Lct>>::embedding_backward(
+        weights.into_primitive().tensor(),
+        grad.into_primitive().tensor(),
+        tokens.into_primitive(),
+    );
+    let decoded = report().decoded_bytes - before;
+    assert_eq!(decoded, 2 * 16 * 25 * 48, "only the output's gradient is");
+    let found = burn::tensor::Tensor::<Lct, 2>::from_primitive(TensorPrimitive::Float(found));
+    assert_eq!(found.dims(), [200, 48]);
 }
 
 #[test]

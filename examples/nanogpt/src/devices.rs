@@ -109,7 +109,7 @@ impl Program for Together<'_> {
             Strategy::Multi => Vec::new(),
             Strategy::Ddp => places.iter().map(keep_nudging).collect(),
         };
-        let model = match Optim::<B, Gpt<B>>::new(args.optim) {
+        let model = match Optim::<B, Gpt<B>>::new(args) {
             Optim::Sgd(optim) => learner.launch(optim),
             Optim::AdamW(optim) => learner.launch(optim),
             Optim::LctSgd(optim) => learner.launch(optim),

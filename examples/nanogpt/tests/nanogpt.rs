@@ -12,7 +12,7 @@ use nanogpt::{
     compare::Comparison,
     memory::{Probe, Usage},
     model::GptConfig,
-    optim::OptimKind,
+    optim::{MathKind, OptimKind},
     preset::Preset,
     report::{Card, Report},
     schedule::Schedule,
@@ -151,6 +151,10 @@ fn settings_that_do_not_fit_are_refused() {
         }
     ));
     assert!(matches!(
+        refused(&["--optim", "adamw", "--math", "f32"]),
+        Error::MissingFlag { flag: "--math", .. }
+    ));
+    assert!(matches!(
         refused(&["--batch", "0"]),
         Error::OutOfRange {
             flag: "--batch",
@@ -267,6 +271,28 @@ fn a_seed_gives_the_same_run_again() {
     let comparison = Comparison::of(&first, &other);
     assert!(!comparison.weights_equal && !comparison.state_equal && !comparison.equal());
     assert_eq!(comparison.first_difference.map(|(step, ..)| step), Some(1));
+}
+
+#[test]
+fn the_precision_of_a_step_is_that_of_the_command_line() {
+    let _turn = turn();
+    let folder = folder("math");
+    let trained = |optim, math| {
+        let args = with(micro_args(&folder, optim), |run| run.math = math);
+        run(args, None).unwrap().weights_digest
+    };
+    for (burn, ours) in [
+        (OptimKind::Sgd, OptimKind::LctSgd),
+        (OptimKind::AdamW, OptimKind::LctAdamW),
+    ] {
+        let exact = trained(ours, MathKind::Bf16);
+        let nearest = trained(ours, MathKind::F32);
+        let stochastic = trained(ours, MathKind::Stochastic);
+        assert_eq!(exact, trained(burn, MathKind::Bf16));
+        let kinds = BTreeSet::from([&exact, &nearest, &stochastic]);
+        assert_eq!(kinds.len(), 3, "each precision has its own weights");
+        assert_eq!(stochastic, trained(ours, MathKind::Stochastic));
+    }
 }
 
 fn resumed_equals_uninterrupted(name: &str, optim: OptimKind) {

@@ -109,7 +109,7 @@ impl Program for Context {
         };
         B::seed(&device, args.seed);
         let mut model = self.plans[0].init::<B>(&device)?;
-        let mut optim = Optim::<B, _>::new(args.optim);
+        let mut optim = Optim::<B, _>::new(args);
         for plan in &self.plans {
             let mut stepper = Stepper::new(plan, &device, &probe);
             let mut steps = Vec::new();
@@ -132,6 +132,12 @@ impl Program for Context {
             }
             curve.points.push(point);
             save(&curve, args)?;
+            if !validation_loss.is_finite() {
+                return Err(Error::LossLost {
+                    sequence: plan.args().sequence,
+                    loss: validation_loss,
+                });
+            }
             // The next length starts with what lives, not with the pages of this one.
             B::memory_cleanup(&device);
         }

@@ -217,6 +217,17 @@ fn each_length_is_reported_as_soon_as_it_is_done() {
         report.steps[1].loss_bits
     );
 
+    let mut lost = args.clone();
+    lost.run.lr = Some(1e38);
+    let error = Context::new(lost, vec![24, 40], false).unwrap();
+    let error = error
+        .run::<Plain>(vec![Place::new(DEVICE, Probe::none(), Card::default())])
+        .err()
+        .unwrap();
+    assert!(
+        matches!(error, Error::LossLost { sequence: 24, .. }),
+        "{error}"
+    );
     let error = Context::new(args, vec![24, 1_000_000], false)
         .err()
         .unwrap();

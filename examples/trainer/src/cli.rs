@@ -1,6 +1,10 @@
 //! The part of the command line that every training has.
 
-use crate::{Error, optim::OptimKind, schedule::Schedule};
+use crate::{
+    Error,
+    optim::{MathKind, OptimKind},
+    schedule::Schedule,
+};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -71,6 +75,9 @@ pub struct RunArgs {
     /// The optimizer.
     #[arg(long, value_enum, default_value = "sgd")]
     pub optim: OptimKind,
+    /// The precision of a step of lct-sgd or lct-adamw.
+    #[arg(long, value_enum, default_value = "bf16")]
+    pub math: MathKind,
     /// Write a JSON report to this file.
     #[arg(long, value_name = "FILE.json")]
     pub report: Option<PathBuf>,
@@ -157,6 +164,12 @@ impl RunArgs {
         };
         needs_checkpoint(self.resume, "--resume")?;
         needs_checkpoint(self.save_every > 0, "--save-every")?;
+        if self.math != MathKind::Bf16 && !self.optim.is_fused() {
+            return Err(Error::MissingFlag {
+                flag: "--math",
+                needs: "--optim lct-sgd or --optim lct-adamw",
+            });
+        }
         at_least_one("--steps", self.steps)?;
         at_least_one("--accumulate", self.accumulate)?;
         at_least_one("--eval-batches", self.eval_batches)?;

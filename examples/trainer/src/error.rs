@@ -124,6 +124,18 @@ pub enum Error {
         message: String,
     },
 
+    /// A model whose weights are lost.
+    #[error(
+        "the validation loss after {sequence} tokens is {loss}, so longer sequences would say nothing; the card may have \
+         refused buffers, which the messages above then name, or --lr is too high"
+    )]
+    LossLost {
+        /// Tokens of a sequence.
+        sequence: usize,
+        /// What came in place of a number.
+        loss: f64,
+    },
+
     /// A flag needs another flag.
     #[error("{flag} needs {needs}")]
     MissingFlag {

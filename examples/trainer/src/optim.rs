@@ -3,6 +3,7 @@
 use crate::{
     Error,
     checkpoint::{Bf16Recorder, Bf16Settings},
+    cli::RunArgs,
     differentiable::Differentiable,
     digest,
 };
@@ -15,7 +16,7 @@ use burn::{
     record::{PrecisionSettings, Record, Recorder, RecorderError},
     tensor::{Tensor, backend::AutodiffBackend},
 };
-use burn_lct::optim::{FusedUpdate, LctAdamW, LctSgd};
+use burn_lct::optim::{FusedUpdate, LctAdamW, LctSgd, Math};
 use burn_lct::{LctAdamWConfig, LctSgdConfig};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -36,6 +37,18 @@ pub enum OptimKind {
     #[serde(rename = "lct-adamw")]
     #[value(name = "lct-adamw")]
     LctAdamW,
+}
+
+/// In what precision `lct-sgd` and `lct-adamw` compute a step. Weights and states are BF16 in each case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum MathKind {
+    /// As Burn: every result of the chain of operations, and every number in it, is rounded to BF16.
+    Bf16,
+    /// In f32; what is stored is rounded to nearest.
+    F32,
+    /// In f32; what is stored is rounded up or down with probabilities that keep its expectation, drawn from --seed.
+    Stochastic,
 }
 
 #[cfg(not(feature = "distributed"))]
@@ -65,6 +78,11 @@ impl OptimKind {
             Self::AdamW | Self::LctAdamW => 2,
         }
     }
+
+    /// Whether a step is one operation of ours, whose precision can be chosen.
+    pub fn is_fused(self) -> bool {
+        matches!(self, Self::LctSgd | Self::LctAdamW)
+    }
 }
 
 /// An optimizer of a model, with its state.
@@ -80,9 +98,14 @@ pub enum Optim<B: TrainBackend, M: AutodiffModule<B>> {
 }
 
 impl<B: TrainBackend, M: AutodiffModule<B>> Optim<B, M> {
-    /// A new optimizer without state.
-    pub fn new(kind: OptimKind) -> Self {
-        match kind {
+    /// The optimizer of a run's settings, without state.
+    pub fn new(run: &RunArgs) -> Self {
+        let math = match run.math {
+            MathKind::Bf16 => Math::Bf16,
+            MathKind::F32 => Math::F32,
+            MathKind::Stochastic => Math::Stochastic { seed: run.seed },
+        };
+        match run.optim {
             OptimKind::Sgd => Self::Sgd(
                 SgdConfig::new()
                     .with_momentum(Some(MomentumConfig::new()))
@@ -99,6 +122,7 @@ impl<B: TrainBackend, M: AutodiffModule<B>> Optim<B, M> {
             OptimKind::LctSgd => Self::LctSgd(
                 LctSgdConfig::new()
                     .with_momentum(Some(MomentumConfig::new()))
+                    .with_math(math)
                     .init(),
             ),
             OptimKind::LctAdamW => Self::LctAdamW(
@@ -106,6 +130,7 @@ impl<B: TrainBackend, M: AutodiffModule<B>> Optim<B, M> {
                     .with_beta_2(0.95)
                     .with_epsilon(1e-8)
                     .with_weight_decay(0.1)
+                    .with_math(math)
                     .init(),
             ),
         }

@@ -9,7 +9,7 @@ use crate::{
     digest,
     losses::{Losses, mean},
     memory::{self, Peaks, Probe, Timeline, Usage, Watch},
-    optim::{Optim, TrainBackend},
+    optim::{MathKind, Optim, TrainBackend},
     place::Place,
     progress::Progress,
     report::{Card, Report, Step, Validation},
@@ -73,6 +73,9 @@ impl Setup {
         // Checkpoints from before there was a choice say nothing of it.
         if run.accumulate > 1 {
             identity.insert("accumulate".into(), json!(run.accumulate));
+        }
+        if run.math != MathKind::Bf16 {
+            identity.insert("math".into(), json!(run.math));
         }
         identity
     }
@@ -310,7 +313,7 @@ fn train<B: TrainBackend, T: Task>(
     let identity = setup.identity();
     B::seed(device, args.seed);
     let mut model = task.init(device)?;
-    let mut optim = Optim::<B, T::Model<B>>::new(args.optim);
+    let mut optim = Optim::<B, T::Model<B>>::new(args);
     let mut start = 0;
     if let (true, Some(dir)) = (args.resume, &args.checkpoint) {
         (start, model, optim) = checkpoint::load(dir, &identity, model, optim, device)?;
