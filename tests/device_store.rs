@@ -5,7 +5,8 @@
 #![cfg(feature = "wgpu")]
 
 use burn::tensor::backend::Backend;
-use burn::tensor::{DType, Tensor, TensorData};
+use burn::tensor::ops::ModuleOps;
+use burn::tensor::{DType, Int, Tensor, TensorData, TensorPrimitive};
 use burn_cubecl::CubeBackend;
 use burn_lct::{HotWindow, LctBackend, LctConfig, MemoryReport, PackedStore};
 use burn_wgpu::{Wgpu, WgpuDevice, WgpuRuntime};
@@ -53,6 +54,27 @@ fn tensor<B: PackedStore, const D: usize>(
 ) -> Tensor<LctBackend<B>, D> {
     let data = TensorData::new(values.to_vec(), shape);
     Tensor::from_data(data, (device, DType::BF16))
+}
+
+/// The gradient of an embedding needs no values of its weights, so packed ones stay so.
+fn gradient_of_rows<B: PackedStore>(weights: Tensor<LctBackend<B>, 2>, device: &B::Device) {
+    let decodes = || LctBackend::<B>::memory_report(device).decodes;
+    let [rows, columns] = weights.dims();
+    let tokens = Tensor::<LctBackend<B>, 2, Int>::from_data([[0, 3, 0]], device);
+    let grad = Tensor::<LctBackend<B>, 3>::ones([1, 3, columns], (device, DType::F32));
+    let before = decodes();
+    let found = <LctBackend<B> as ModuleOps<LctBackend<B>>>::embedding_backward(
+        weights.into_primitive().tensor(),
+        grad.into_primitive().tensor(),
+        tokens.into_primitive(),
+    );
+    let found = Tensor::<LctBackend<B>, 2>::from_primitive(TensorPrimitive::Float(found));
+    assert_eq!(found.dims(), [rows, columns]);
+    let mut expected = vec![0.0f32; rows * columns];
+    expected[..columns].fill(2.0);
+    expected[3 * columns..][..columns].fill(1.0);
+    assert_eq!(found.into_data().to_vec::<f32>().unwrap(), expected);
+    assert_eq!(decodes(), before);
 }
 
 fn check<B: PackedStore>(device: B::Device) {
@@ -105,6 +127,10 @@ fn check<B: PackedStore>(device: B::Device) {
         *incompressible.clone().into_data().bytes,
         *bytemuck::cast_slice::<_, u8>(&random)
     );
+
+    let (table, _) = &kept[2];
+    gradient_of_rows(table.clone(), &device);
+    gradient_of_rows(table.clone().transpose(), &device);
 
     LctBackend::<B>::settle(&device);
     let packed = report();

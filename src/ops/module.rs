@@ -120,7 +120,8 @@ impl<B: PackedStore> ModuleOps<Self> for LctBackend<B> {
     ) -> FloatTensor<Self> {
         output_grad.touch();
         natural_break::<B>(&weights.device());
-        // Of the weights only the shape matters, and a decode would take as much memory as the gradient.
+        // Of the weights Burn 0.21 and its backends ask for shape and device only, and a decode would take as much memory as
+        // the gradient.
         let result = B::embedding_backward(weights.outline(), output_grad.dense(), indices);
         B::queued(&result);
         wrap!(embedding_backward: FloatTensor, result)

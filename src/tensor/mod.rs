@@ -188,10 +188,10 @@ impl<B: PackedStore> LctTensor<B> {
     }
 
     /// A tensor of B with this one's shape, type and device, for an operation that asks for no more: what is at rest is not
-    /// decoded for it. Its values are anything, and it takes no memory.
+    /// decoded for it. Its values are anything, and it takes the memory of one.
     pub(crate) fn outline(self) -> FloatTensor<B> {
         match &self.0 {
-            Form::Managed(storage, ..) if storage.held() == Held::Nothing => {
+            Form::Managed(storage, ..) if storage.held() != Held::Dense => {
                 let shape = self.shape();
                 let point = Shape::from(vec![1; shape.rank()]);
                 let point = B::Eager::float_empty(point, &storage.device, FloatDType::BF16);

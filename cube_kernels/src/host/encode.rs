@@ -42,17 +42,31 @@ pub fn encode(values: &[u16], config: &CodecConfig) -> Result<Packed, CodecError
     let task = |(task, (values, plane)): (usize, (&[u16], &mut [u32])), mut words: &mut [u32]| {
         let mut coded = Box::new(Coded::EMPTY);
         let mut records = Records::default();
+        if config.profile == Profile::Auto {
+            // What exponents mostly take, so that the words seldom move.
+            records.words.reserve(together * block_values / 10);
+        }
+        // Streams go through a block in strides, which the cache does not foresee: so it is read and written in one go.
+        let mut read = Vec::with_capacity(block_values);
+        let mut written = vec![0; block_values / 4];
         let blocks = values
             .chunks(block_values)
             .zip(plane.chunks_mut(block_values / 4));
         for (index, (values, plane)) in (task * together..).zip(blocks) {
+            read.clear();
+            read.extend_from_slice(values);
             let block = Block {
                 shape: layout.block(index as u32),
                 limit: layout.max_stream_words() as usize,
-                values,
+                values: &read,
                 codes: &codes,
             };
-            block.code(plane, &mut coded);
+            let written = &mut written[..plane.len()];
+            if values.len() < block_values {
+                written.fill(0);
+            }
+            block.code(written, &mut coded);
+            plane.copy_from_slice(written);
             if config.profile == Profile::Auto {
                 block.record(&coded, &mut records);
             } else {

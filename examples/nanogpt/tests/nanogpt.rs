@@ -356,6 +356,12 @@ fn bad_checkpoints_are_refused() {
         matches!(&foreign, Error::ForeignCheckpoint { field, .. } if field == "lr"),
         "{foreign}"
     );
+    let foreign = with(resume.clone(), |run| run.math = MathKind::F32);
+    let foreign = run(foreign, None).unwrap_err();
+    assert!(
+        matches!(&foreign, Error::ForeignCheckpoint { field, .. } if field == "math"),
+        "{foreign}"
+    );
     let plain = run(resume.clone(), None).unwrap();
     assert_eq!(plain.steps.len(), 0);
 

@@ -75,7 +75,8 @@ pub struct RunArgs {
     /// The optimizer.
     #[arg(long, value_enum, default_value = "sgd")]
     pub optim: OptimKind,
-    /// The precision of a step of lct-sgd or lct-adamw.
+    /// The precision of a step of lct-sgd or lct-adamw. A resumed run draws other numbers for stochastic than one that was not
+    /// interrupted.
     #[arg(long, value_enum, default_value = "bf16")]
     pub math: MathKind,
     /// Write a JSON report to this file.

@@ -126,7 +126,7 @@ pub enum Error {
 
     /// A model whose weights are lost.
     #[error(
-        "the validation loss after {sequence} tokens is {loss}, so longer sequences would say nothing; the card may have \
+        "the validation loss at sequences of {sequence} tokens is {loss}, so longer ones would say nothing; the card may have \
          refused buffers, which the messages above then name, or --lr is too high"
     )]
     LossLost {
