@@ -336,7 +336,7 @@ fn bad_checkpoints_are_refused() {
     let checkpoints = folder.join("checkpoints");
     let args = TrainArgs {
         sample_tokens: 0,
-        ..micro_args(&folder, OptimKind::Sgd)
+        ..micro_args(&folder, OptimKind::LctSgd)
     };
     let args = with(args, |run| {
         run.checkpoint = Some(checkpoints.clone());
