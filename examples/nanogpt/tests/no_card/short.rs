@@ -4,7 +4,7 @@ use crate::{folder, train, trained};
 
 /// Of GiB: less than plain Burn needs, and than the pages that LCT holds where there is room. What lives at once depends on how
 /// far the host is ahead, so there is some room to spare: with 0.42 the test failed once on a busy machine.
-const ROOM: &str = "0.48";
+const ROOM: &str = "0.44";
 
 #[test]
 fn a_card_that_is_too_small_for_plain_burn_has_room_for_packed_tensors() {
@@ -25,8 +25,6 @@ fn a_card_that_is_too_small_for_plain_burn_has_room_for_packed_tensors() {
     let peaks = [&plain, &roomy].map(|report| report.peak_bytes_in_use.unwrap());
     assert!(peaks[1] < peaks[0] * 4 / 5, "{peaks:?}");
     let room = (ROOM.parse::<f64>().unwrap() * f64::from(1 << 30)) as u64;
-    assert!(
-        roomy.peak_bytes_reserved.unwrap() > room,
-        "not short of room"
-    );
+    let held = roomy.peak_bytes_reserved.unwrap();
+    assert!(held > room, "{held} bytes of {room}: not short of room");
 }
