@@ -113,6 +113,7 @@ impl<B: PackedStore> ModuleOps<Self> for LctBackend<B> {
         (weights: FloatTensor, indices: IntTensor) -> FloatTensor:
         embedding
     }
+
     fn embedding_backward(
         weights: FloatTensor<Self>,
         output_grad: FloatTensor<Self>,
@@ -126,6 +127,7 @@ impl<B: PackedStore> ModuleOps<Self> for LctBackend<B> {
         B::queued(&result);
         wrap!(embedding_backward: FloatTensor, result)
     }
+
     forward! {
         break(x);
         (x: FloatTensor, weight: FloatTensor, bias: (Option<FloatTensor>)) -> FloatTensor:

@@ -219,8 +219,8 @@ fn each_length_is_reported_as_soon_as_it_is_done() {
 
     let mut lost = args.clone();
     lost.run.lr = Some(1e38);
-    let error = Context::new(lost, vec![24, 40], false).unwrap();
-    let error = error
+    let lost = Context::new(lost, vec![24, 40], false).unwrap();
+    let error = lost
         .run::<Plain>(vec![Place::new(DEVICE, Probe::none(), Card::default())])
         .err()
         .unwrap();
